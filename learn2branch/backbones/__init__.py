@@ -1,0 +1,1 @@
+"""Backbones: each maps a `BipartiteGraph` to embeddings of its variables and constraints."""

@@ -1,0 +1,1 @@
+"""What a user runs: generate, collect, train, evaluate, and the two secondary tasks."""

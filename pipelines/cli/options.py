@@ -1,0 +1,99 @@
+"""Options that mean the same wherever they appear; each is defined here once."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from pipelines.progress import set_verbosity
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+SPLITS = ("train", "valid", "test", "transfer")
+PRESETS = ("tiny", "small", "paper")
+
+
+def _family_names() -> tuple[str, ...]:
+    from instances import FAMILIES
+
+    return tuple(FAMILIES)
+
+
+class Family(click.ParamType):
+    """The name of a problem family."""
+
+    name = "family"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Accept a family's name; anything else is answered with all of them."""
+        if value in _family_names():
+            return str(value)
+        return self.fail(f"'{value}' is not one of {', '.join(_family_names())}", param, ctx)
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
+        """Show the choices in the help."""
+        return "FAMILY"
+
+
+problem = click.option(
+    "--problem", type=Family(), help="A problem family: setcover, cauctions, facilities, indset, …"
+)
+instances = click.option(
+    "--instances",
+    metavar="PATH_OR_GLOB",
+    multiple=True,
+    help="Your own instances: a file, folder or glob (.lp, .mps, .cip, each also .gz).",
+)
+preset = click.option(
+    "--preset",
+    type=click.Choice(PRESETS),
+    default="paper",
+    show_default=True,
+    help="Sizes: tiny (seconds), small, paper (as published).",
+)
+split = click.option(
+    "--split",
+    type=click.Choice(SPLITS),
+    multiple=True,
+    help="Which split; repeat for several. All of the preset's if left out.",
+)
+count = click.option("--count", type=click.IntRange(min=1), help="How many instances a split.")
+seed = click.option(
+    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Everything follows."
+)
+jobs = click.option(
+    "--jobs",
+    type=click.IntRange(min=1),
+    default=os.cpu_count() or 1,
+    show_default="all cores",
+    help="Processes to use.",
+)
+
+
+def out(default: str, what: str = "Folder to write to.") -> Callable[[F], F]:
+    """Return `--out`, the folder a command writes to."""
+    return click.option(
+        "--out", type=click.Path(path_type=Path), default=default, show_default=True, help=what
+    )
+
+
+def _apply_verbosity(ctx: click.Context, param: click.Parameter, value: Any) -> None:
+    if value:
+        set_verbosity(-1 if param.name == "quiet" else value)
+
+
+def verbosity(command: F) -> F:
+    """Give a command `-q` (only results and errors) and `-v` (details, tracebacks)."""
+    quiet = click.option(
+        "-q", "--quiet", is_flag=True, expose_value=False, callback=_apply_verbosity,
+        help="Only results and errors.",
+    )  # fmt: skip
+    verbose = click.option(
+        "-v", "--verbose", count=True, expose_value=False, callback=_apply_verbosity,
+        help="Details, and tracebacks of errors.",
+    )  # fmt: skip
+    return quiet(verbose(command))

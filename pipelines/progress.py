@@ -1,0 +1,111 @@
+"""What long work says while it runs: a live bar on a terminal, plain lines elsewhere.
+
+Everything here goes to stderr, so that a command's result can be piped.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+console = Console(stderr=True, highlight=False, soft_wrap=True)
+_SECONDS_BETWEEN_LINES = 10.0
+_verbosity = 0
+
+
+def set_verbosity(level: int) -> None:
+    """Set how much is said: -1 only results and errors, 0 progress, 1 and more details."""
+    global _verbosity
+    _verbosity = level
+
+
+def is_verbose() -> bool:
+    """Tell whether the user asked for details."""
+    return _verbosity >= 1
+
+
+def say(message: str) -> None:
+    """Tell the user something, unless they asked for quiet."""
+    if _verbosity >= 0:
+        console.print(message, markup=False)
+
+
+def detail(message: str) -> None:
+    """Tell the user something only if they asked for details."""
+    if is_verbose():
+        console.print(message, markup=False)
+
+
+class Tracker:
+    """The progress of one piece of work: `advance` as it gets done, `note` what it found."""
+
+    def __init__(self, what: str, total: int | None) -> None:
+        self.what, self.total, self.done, self.text = what, total, 0, ""
+        self.started = self._last_line = time.monotonic()
+
+    def advance(self, steps: int = 1, note: str | None = None) -> None:
+        """Count steps as done, with an optional note shown beside them."""
+        self.done += steps
+        if note is not None:
+            self.text = note
+        self._show()
+
+    def _show(self) -> None:
+        now = time.monotonic()
+        if _verbosity >= 0 and now - self._last_line >= _SECONDS_BETWEEN_LINES:
+            self._last_line = now
+            self._print_line(now)
+
+    def _print_line(self, now: float) -> None:
+        elapsed = now - self.started
+        of_total, left = "", ""
+        if self.total:
+            of_total = f"/{self.total}"
+            if 0 < self.done < self.total:
+                left = f", about {elapsed / self.done * (self.total - self.done):.0f} s left"
+        note = f" {self.text}" if self.text else ""
+        console.print(
+            f"{self.what}: {self.done}{of_total}{note} ({elapsed:.0f} s{left})", markup=False
+        )
+
+
+class _Bar(Tracker):
+    def __init__(self, what: str, total: int | None, bar: Progress) -> None:
+        super().__init__(what, total)
+        self._bar = bar
+        self._task = bar.add_task(what, total=total, note="")
+
+    def _show(self) -> None:
+        self._bar.update(self._task, completed=self.done, note=self.text)
+
+
+@contextmanager
+def track(what: str, total: int | None = None) -> Iterator[Tracker]:
+    """Show the progress of a piece of work while the block runs."""
+    if _verbosity < 0 or not console.is_terminal:
+        tracker = Tracker(what, total)
+        yield tracker
+        if _verbosity >= 0 and time.monotonic() - tracker.started >= _SECONDS_BETWEEN_LINES:
+            tracker._print_line(time.monotonic())
+        return
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[note]}"),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console, transient=False) as bar:
+        yield _Bar(what, total, bar)

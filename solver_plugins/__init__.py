@@ -1,0 +1,1 @@
+"""Everything that touches a solver: observing, asking the expert, branching, searching."""
