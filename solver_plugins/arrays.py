@@ -213,10 +213,12 @@ def _replace_negated(
     sorted_variables: npt.NDArray[np.uintp],
 ) -> None:
     """Write a (c - x) as constant and -a x, in place: .cip files may hold negated variables."""
+    if not len(members):
+        return
     lib = library()
     found = np.searchsorted(sorted_variables, members)
     found[found == len(sorted_variables)] = 0
-    strangers = np.flatnonzero(sorted_variables[found] != members) if len(members) else []
+    strangers = np.flatnonzero(sorted_variables[found] != members)
     for position in strangers:
         variable = int(members[position])
         if lib.SCIPvarGetStatus(variable) != _NEGATED:

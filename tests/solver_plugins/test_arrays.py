@@ -183,7 +183,7 @@ def test_what_is_not_a_linear_program_is_the_users_mistake(tmp_path, name, text,
 
 
 def test_a_missing_file_is_named(tmp_path):
-    with pytest.raises(InputError, match="absent.lp does not exist"):
+    with pytest.raises(InputError, match=r"absent\.lp does not exist"):
         read_arrays(tmp_path / "absent.lp")
 
 
