@@ -1,7 +1,11 @@
 """Problem families: one module a family, parameters and a generator each."""
 
-FAMILIES: dict[str, object] = {}
+from instances import cauctions, facilities, indset, setcover
+from instances.family import Family
+from instances.milp import Milp, ParameterError
 
+FAMILIES: dict[str, Family] = {
+    module.FAMILY.name: module.FAMILY for module in (setcover, cauctions, facilities, indset)
+}
 
-class ParameterError(ValueError):
-    """A family cannot make an instance with these parameters."""
+__all__ = ["FAMILIES", "Family", "Milp", "ParameterError"]
