@@ -1,0 +1,38 @@
+"""The compiled kernels, or None where no compiler was present at installation.
+
+Everything works without them, with the same results; they only make it faster. Set
+`LEARN2BRANCH_KERNELS=0` to do without.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from importlib import import_module
+from typing import Any
+
+import torch
+from torch import Tensor
+
+KERNELS: Any = None
+if os.environ.get("LEARN2BRANCH_KERNELS") != "0":
+    with suppress(ImportError):
+        KERNELS = import_module("learn2branch._kernels")
+
+
+def address(tensor: Tensor) -> int:
+    """Return where a tensor's numbers begin, for a kernel; it must be contiguous and on the CPU."""
+    assert tensor.is_contiguous() and tensor.device.type == "cpu"
+    return tensor.data_ptr()
+
+
+def usable(width: int, *tensors: Tensor) -> bool:
+    """Tell whether the compiled kernels can take these tensors with rows of this width."""
+    return (
+        KERNELS is not None
+        and width % 8 == 0
+        and all(
+            tensor.device.type == "cpu" and tensor.dtype in (torch.float32, torch.float64)
+            for tensor in tensors
+        )
+    )

@@ -1,0 +1,188 @@
+"""The exported artefact: one TorchScript file with its metadata, and what runs it.
+
+docs/policy-format.md describes the file. Reading one checks its structure, format and feature
+schema before anything in it is used, and never unpickles Python objects.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import platform
+import zipfile
+from collections.abc import Mapping
+from importlib.metadata import version
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from learn2branch.errors import InputError
+from learn2branch.features import SCHEMAS
+from learn2branch.models import GraphModel, build_model
+from learn2branch.scripted import script
+
+FORMAT = 1  # of the file; raised whenever an older version could not read it
+METADATA, WEIGHTS = "metadata.json", "weights.npz"
+
+
+class Policy:
+    """A scorer of one graph, loaded from a file: `policy(*graph.tensors()) -> scores`."""
+
+    def __init__(self, module: torch.jit.ScriptModule, metadata: dict[str, Any]) -> None:
+        self.metadata = metadata
+        self._module = module
+
+    @torch.inference_mode()
+    def __call__(
+        self,
+        constraint_features: Tensor,  # (m, c)
+        edge_index: Tensor,  # (2, e), row 0 the constraint, row 1 the variable
+        edge_values: Tensor,  # (e,)
+        variable_features: Tensor,  # (n, v)
+        candidates: Tensor | None = None,  # (k,), variables
+    ) -> Tensor:
+        """Score all variables, (n,), or the candidates, (k,); an instance policy gives (1,)."""
+        return self._module(
+            constraint_features, edge_index, edge_values, variable_features, candidates
+        )
+
+    def to(self, device: torch.device | str) -> Policy:
+        """Run on another device from now on; inputs must be there too."""
+        self._module.to(device)
+        return self
+
+    def __repr__(self) -> str:
+        config = self.metadata["config"]
+        return f"Policy({config['backbone']}, task={config['task']!r})"
+
+
+def export_policy(
+    model: GraphModel, path: str | Path, provenance: Mapping[str, Any] | None = None
+) -> Path:
+    """Write a trained model as a policy file; `provenance` says how it was trained (JSON)."""
+    path = Path(path)
+    norms = {"variable": model.backbone.variable_norm, "constraint": model.backbone.constraint_norm}
+    norms["edge"] = model.backbone.edge_norm
+    metadata = {
+        "format": FORMAT,
+        "task": model.task,
+        "config": model.config,
+        "schema": {
+            "name": model.schema.name,
+            "hash": model.schema.hash,
+            "variable": model.schema.variable,
+            "constraint": model.schema.constraint,
+        },
+        "normaliser": {
+            name: {"shift": norm.shift.tolist(), "scale": norm.scale.tolist()}
+            for name, norm in norms.items()
+        },
+        "versions": {
+            "learn2branch": version("learn2branch"),
+            "torch": torch.__version__,
+            "python": platform.python_version(),
+        },
+        "provenance": dict(provenance or {}),
+    }
+    weights = io.BytesIO()
+    state = {name: tensor.cpu().numpy() for name, tensor in model.state_dict().items()}
+    np.savez(weights, **state)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
+    extra = {METADATA: json.dumps(metadata, indent=1).encode(), WEIGHTS: weights.getvalue()}
+    try:
+        torch.jit.save(script(model), str(partial), _extra_files=extra)
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+    return path
+
+
+def load_policy(policy: str | Path) -> Policy:
+    """Load a policy file, or a shipped policy by name: "setcover", "setcover-bgnn"."""
+    path = find_policy(policy)
+    metadata = json.loads(_read(path)[METADATA])
+    try:
+        module = torch.jit.load(str(path), map_location="cpu")
+    except RuntimeError as error:
+        reason = str(error).strip().splitlines()[0]
+        raise InputError(f"{path} cannot be read as TorchScript: {reason}") from None
+    return Policy(module.eval(), metadata)
+
+
+def load_model(policy: str | Path) -> GraphModel:
+    """Give back the trainable model that a policy was exported from."""
+    path = find_policy(policy)
+    content = _read(path)
+    config = dict(json.loads(content[METADATA])["config"])
+    model = build_model(config.pop("backbone"), **config)
+    try:
+        with np.load(io.BytesIO(content[WEIGHTS]), allow_pickle=False) as arrays:
+            model.load_state_dict({name: torch.from_numpy(arrays[name]) for name in arrays})
+    except (ValueError, RuntimeError, zipfile.BadZipFile):
+        raise InputError(f"{path} holds weights of another model: export it again") from None
+    return model
+
+
+def shipped_policies() -> dict[str, Path]:
+    """Return the policies that come with this package: name -> file."""
+    folder = Path(str(files("learn2branch"))) / "shipped"
+    return {path.stem: path for path in sorted(folder.glob("*.pt"))}
+
+
+def find_policy(policy: str | Path) -> Path:
+    """Return the file of a policy given by path or by shipped name."""
+    path, shipped = Path(policy), shipped_policies()
+    if path.is_file():
+        return path
+    for name in (str(policy), f"{policy}-dualattn"):
+        if name in shipped:
+            return shipped[name]
+    known = f"a shipped policy ({', '.join(shipped)})" if shipped else "a policy that l2b trained"
+    raise InputError(f"there is no policy {policy}: give a policy.pt file or {known}")
+
+
+def _read(path: Path) -> dict[str, bytes]:
+    """Check a policy file, from its structure up to its schema, and return its extra files."""
+    remedy = "give a policy.pt that l2b train or export_policy wrote"
+    try:
+        with zipfile.ZipFile(path) as archive:
+            damaged = archive.testzip()
+            content = {
+                name: archive.read(member)
+                for member in archive.namelist()
+                for name in (METADATA, WEIGHTS)
+                if member.count("/") == 2 and member.endswith(f"/extra/{name}")
+            }
+            is_script = any("/code/" in member for member in archive.namelist())
+    except (zipfile.BadZipFile, EOFError, OSError, NotImplementedError) as error:
+        raise InputError(
+            f"{path} is not a policy file, or is cut short ({error}): {remedy}"
+        ) from None
+    if damaged is not None:
+        raise InputError(f"{path} is damaged at {damaged}: copy or export it again")
+    if len(content) != 2 or not is_script:
+        raise InputError(f"{path} is not a policy file: {remedy}")
+    try:
+        metadata = json.loads(content[METADATA])
+        found, schema, config = metadata["format"], metadata["schema"], metadata["config"]
+        name, hash_ = schema["name"], schema["hash"]
+        config["backbone"], config["task"]
+    except (ValueError, KeyError, TypeError):
+        raise InputError(f"{path} has no metadata of a policy: {remedy}") from None
+    if found != FORMAT:
+        raise InputError(
+            f"{path} has policy format {found}, this version reads {FORMAT}: "
+            f"export it again, or install the learn2branch that wrote it"
+        )
+    if name not in SCHEMAS or SCHEMAS[name].hash != hash_:
+        raise InputError(
+            f"{path} was trained on other {name!r} features than this version computes: "
+            f"train it again, or install the learn2branch that wrote it"
+        )
+    return content
