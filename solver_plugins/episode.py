@@ -111,7 +111,7 @@ def read_instance(model: Model, instance: str | Path) -> None:
         raise InputError(f"there is no instance file {instance}")
     try:
         model.readProblem(str(instance))
-    except OSError as error:
+    except Exception as error:  # OSError, or a bare one where SCIP has no reader for the name
         raise InputError(f"SCIP cannot read the instance {instance}: {error}") from None
 
 
