@@ -101,7 +101,7 @@ def run_episode(
     if model.getNSols() > 0:
         episode.objective = model.getObjVal()
     episode.dual_bound = model.getDualbound()
-    model.freeProb()
+    model.free()
     return episode
 
 
@@ -148,6 +148,12 @@ class _EpisodeRule(Branchrule):
             self.error = error
             self.model.interruptSolve()
             return {"result": SCIP_RESULT.DIDNOTRUN}
+
+    def branchexecps(self, allowaddcons: bool) -> dict[str, Any]:
+        return {"result": SCIP_RESULT.DIDNOTRUN}
+
+    def branchexecext(self, allowaddcons: bool) -> dict[str, Any]:
+        return {"result": SCIP_RESULT.DIDNOTRUN}
 
     def raise_error(self) -> None:
         if self.error is not None:

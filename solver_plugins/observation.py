@@ -1,15 +1,18 @@
 """The state of the LP at the node SCIP is working on, as a `BipartiteGraph`.
 
 The definitions are Ecole's `NodeBipartite`, column for column (`docs/observation.md`). The plain
-path below says in PySCIPOpt calls what every number is.
+path below says in PySCIPOpt calls what every number is, and always works. The fast path, in C over
+SCIP's own functions, is taken where it was compiled and SCIP is a version it was checked with.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any
 
+import pyscipopt.scip
 import torch
 from pyscipopt import SCIP_LPSOLSTAT, SCIP_STAGE, Model
 from torch import Tensor
@@ -18,6 +21,12 @@ from learn2branch.errors import InputError
 from learn2branch.features import STATE
 from learn2branch.graph import BipartiteGraph
 
+try:
+    import solver_plugins._scip as _scip
+except ImportError:  # no compiler at installation
+    _scip = None
+
+_CHECKED_MAJOR_VERSIONS = (10,)  # of SCIP, whose functions and enums the C path declares itself
 _AGE_OFFSET = 5.0  # Ecole's; keeps the first nodes' ages from dominating
 _TYPES = ("BINARY", "INTEGER", "IMPLINT", "CONTINUOUS")
 _BASIS = ("lower", "basic", "upper", "zero")
@@ -37,35 +46,53 @@ class Observer:
     """Observes one solve, node after node, and keeps what does not change in between.
 
     While the LP matrix stays the same, every state carries the identical `edge_index` and
-    `edge_values` tensors, so whoever caches by them may compare with `is`.
+    `edge_values` tensors, so whoever caches by them may compare with `is`. `fast=False` keeps to
+    the plain path.
     """
 
-    def __init__(self) -> None:
-        self._edge_index: Tensor | None = None
-        self._edge_values: Tensor | None = None
+    def __init__(self, *, fast: bool = True) -> None:
+        self._fast = _scip.Observer() if fast and has_fast_path() else None
+        self._edge_index = torch.empty(2, 0, dtype=torch.int64)
+        self._edge_values = torch.empty(0)
 
     def observe(self, model: Model) -> BipartiteGraph:
         """Return the LP state of the current node."""
         _check_there_is_a_state(model)
-        graph = plain_observe(model)
-        if (
-            self._edge_index is not None
-            and self._edge_values is not None
-            and torch.equal(graph.edge_index, self._edge_index)
-            and torch.equal(graph.edge_values, self._edge_values)
-        ):
-            return BipartiteGraph(
-                graph.constraint_features,
-                self._edge_index,
-                self._edge_values,
-                graph.variable_features,
-            )
-        self._edge_index, self._edge_values = graph.edge_index, graph.edge_values
-        return graph
+        if self._fast is None:
+            graph = plain_observe(model)
+            same_index = torch.equal(graph.edge_index, self._edge_index)
+            if not (same_index and torch.equal(graph.edge_values, self._edge_values)):
+                self._edge_index, self._edge_values = graph.edge_index, graph.edge_values
+            variables, constraints = graph.variable_features, graph.constraint_features
+        else:
+            of_variables, of_constraints, edges = self._fast.observe(model.to_ptr(False))
+            variables = _tensor(of_variables, torch.float32).view(-1, len(STATE.variable))
+            constraints = _tensor(of_constraints, torch.float32).view(-1, len(STATE.constraint))
+            if edges is not None:
+                self._edge_index = _tensor(edges[0], torch.int64).view(2, -1)
+                self._edge_values = _tensor(edges[1], torch.float32)
+        return BipartiteGraph(constraints, self._edge_index, self._edge_values, variables)
 
     def candidates(self, model: Model) -> Tensor:
         """Return the LP branching candidates, in SCIP's order, as rows of `variable_features`."""
-        return problem_indices(model, model.getLPBranchCands()[0])
+        if self._fast is None:
+            return problem_indices(model, model.getLPBranchCands()[0])
+        return _tensor(_scip.candidates(model.to_ptr(False))[0], torch.int64)
+
+
+@functools.cache
+def has_fast_path() -> bool:
+    """Tell whether states are observed in C here: compiled, and a SCIP it was checked with."""
+    if _scip is None:
+        return False
+    try:
+        return _scip.load(pyscipopt.scip.__file__) in _CHECKED_MAJOR_VERSIONS
+    except OSError:  # SCIP's functions cannot be found by name
+        return False
+
+
+def _tensor(buffer: bytearray, dtype: torch.dtype) -> Tensor:
+    return torch.frombuffer(buffer, dtype=dtype) if buffer else torch.empty(0, dtype=dtype)
 
 
 def problem_indices(model: Model, variables: Sequence[Any]) -> Tensor:
