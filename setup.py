@@ -9,7 +9,13 @@ FLAGS = ["-O3", "-std=c11", "-fvisibility=hidden"]
 
 setup(
     ext_modules=[
-        Extension(name, [source], extra_compile_args=FLAGS, optional=True)
+        Extension(
+            name,
+            [source],
+            depends=[str(path) for path in Path(source).parent.glob("*.c")],
+            extra_compile_args=FLAGS,
+            optional=True,
+        )
         for name, source in {
             "learn2branch._kernels": "learn2branch/_kernels.c",
             "solver_plugins._scip": "solver_plugins/_scip.c",

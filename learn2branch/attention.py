@@ -108,7 +108,7 @@ class _CrossAttention(torch.autograd.Function):
         q, x = q.contiguous(), x.contiguous()
         rows, (n, width), d = entries.rows, q.shape, x.shape[1]
         values = rows.values.to(x.dtype)
-        weight = x.new_empty(rows.columns.shape[0], width // d)
+        weight = x.new_empty(width // d, rows.columns.shape[0])
         total = x.new_empty(n, width // d)
         out = torch.empty_like(q)
         KERNELS.attention_forward(

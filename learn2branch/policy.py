@@ -24,6 +24,7 @@ from torch import Tensor
 from learn2branch.errors import InputError
 from learn2branch.features import SCHEMAS
 from learn2branch.models import GraphModel, build_model
+from learn2branch.native import NativeDualAttention, can_run
 from learn2branch.scripted import script
 
 FORMAT = 1  # of the file; raised whenever an older version could not read it
@@ -36,6 +37,9 @@ class Policy:
     def __init__(self, module: torch.jit.ScriptModule, metadata: dict[str, Any]) -> None:
         self.metadata = metadata
         self._module = module
+        self._native: NativeDualAttention | None = None
+        if can_run(metadata["config"]):
+            self._native = NativeDualAttention(module, metadata["config"])
 
     @torch.inference_mode()
     def __call__(
@@ -47,13 +51,14 @@ class Policy:
         candidates: Tensor | None = None,  # (k,), variables
     ) -> Tensor:
         """Score all variables, (n,), or the candidates, (k,); an instance policy gives (1,)."""
-        return self._module(
-            constraint_features, edge_index, edge_values, variable_features, candidates
-        )
+        run = self._native or self._module
+        return run(constraint_features, edge_index, edge_values, variable_features, candidates)
 
     def to(self, device: torch.device | str) -> Policy:
         """Run on another device from now on; inputs must be there too."""
         self._module.to(device)
+        if torch.device(device).type != "cpu":
+            self._native = None
         return self
 
     def __repr__(self) -> str:

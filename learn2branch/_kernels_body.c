@@ -1,0 +1,294 @@
+/* The kernels for one number type and one instruction set; _kernels.c includes this file once for
+ * each, with REAL (the type), NAME (a suffix for names) and FMA (a * b + c on vectors) defined.
+ *
+ * Rows of embeddings have a width that is a multiple of 8, so vectors of 32 bytes divide them. NaN
+ * and infinity pass through as they do in the plain versions.
+ */
+
+#define VEC NAME(vec)
+#define INTS NAME(ints)
+#define LANES ((int)(32 / sizeof(REAL)))
+#define INLINE static inline __attribute__((always_inline))
+#define LOAD(p) (*(const VEC *)(p))
+#define STORE(p) (*(VEC *)(p))
+#define ALL(x) NAME(all)((REAL)(x))
+
+typedef REAL VEC __attribute__((vector_size(32), aligned(sizeof(REAL)), may_alias));
+typedef INTEGER INTS __attribute__((vector_size(32), aligned(sizeof(REAL)), may_alias));
+
+INLINE VEC NAME(all)(REAL x)
+{
+#if SINGLE
+    return (VEC){x, x, x, x, x, x, x, x};
+#else
+    return (VEC){x, x, x, x};
+#endif
+}
+
+INLINE VEC NAME(select)(INTS condition, VEC yes, VEC no)
+{
+    return (VEC)((condition & (INTS)yes) | (~condition & (INTS)no));
+}
+
+INLINE REAL NAME(total)(VEC v)
+{
+    REAL sum = 0;
+#if SINGLE
+    VEC half = v + __builtin_shufflevector(v, v, 4, 5, 6, 7, 0, 1, 2, 3);
+    half += __builtin_shufflevector(half, half, 2, 3, 0, 1, 6, 7, 4, 5);
+    sum = half[0] + half[1];
+#else
+    for (int lane = 0; lane < LANES; lane++)
+        sum += v[lane];
+#endif
+    return sum;
+}
+
+/* exp for arguments in [-87, 88]; relative error below 2e-7 in single precision. */
+INLINE VEC NAME(exp)(VEC x)
+{
+#if SINGLE
+    const float shift = 12582912.0f; /* 1.5 * 2^23: adding it rounds to an integer */
+    VEC n = FMA(x, ALL(1.44269504088896341f), ALL(shift)) - shift;
+    VEC r = FMA(n, ALL(-0.693359375f), x);
+    r = FMA(n, ALL(2.12194440e-4f), r);
+    VEC p = ALL(1.9875691500e-4f);
+    p = FMA(p, r, ALL(1.3981999507e-3f));
+    p = FMA(p, r, ALL(8.3334519073e-3f));
+    p = FMA(p, r, ALL(4.1665795894e-2f));
+    p = FMA(p, r, ALL(1.6666665459e-1f));
+    p = FMA(p, r, ALL(5.0000001201e-1f));
+    p = FMA(p, r * r, r + 1.0f);
+    INTS power = ((INTS)(n + shift) + 127) << 23; /* the low bits of n + shift are n */
+    return p * (VEC)power;
+#else
+    for (int lane = 0; lane < LANES; lane++)
+        x[lane] = exp(x[lane]);
+    return x;
+#endif
+}
+
+INLINE VEC NAME(clamp)(VEC x, REAL bound)
+{
+    x = NAME(select)(x < -bound, ALL(-bound), x);
+    return NAME(select)(x > bound, ALL(bound), x);
+}
+
+INLINE REAL NAME(dot)(const REAL *a, const REAL *b, const long d)
+{
+    VEC sum = {0}, odd = {0};
+    for (long k = 0; k < d; k += 2 * LANES) {
+        sum = FMA(LOAD(a + k), LOAD(b + k), sum);
+        if (k + LANES < d)
+            odd = FMA(LOAD(a + k + LANES), LOAD(b + k + LANES), odd);
+    }
+    return NAME(total)(sum + odd);
+}
+
+/* sum of weight[e] * x[column[e]] into out, block by block of columns that fit the registers. */
+INLINE void NAME(weighted_sum)(const long begin, const long end, const int64_t *columns,
+                               const REAL *weight, const REAL *x, const long d, REAL *out,
+                               const REAL factor)
+{
+    for (long block = 0; block < d; block += 8 * LANES) {
+        const long width = d - block < 8 * LANES ? d - block : 8 * LANES;
+        VEC sum[8] = {{0}};
+        for (long e = begin; e < end; e++) {
+            const REAL *row = x + columns[e] * d + block;
+            const VEC w = ALL(weight[e]);
+            for (long v = 0; v < 8; v++)
+                if (v * LANES < width)
+                    sum[v] = FMA(w, LOAD(row + v * LANES), sum[v]);
+        }
+        for (long v = 0; v < 8; v++)
+            if (v * LANES < width)
+                STORE(out + block + v * LANES) = sum[v] * factor;
+    }
+}
+
+/* One row of cross-attention: q and out are (heads, d); weight is (heads, edges), kept for the
+ * backward; total is (heads). */
+INLINE void NAME(attend_row)(const long begin, const long end, const long edges, const long heads,
+                             const long d, const int64_t *columns, const REAL *values,
+                             const REAL *q, const REAL *x, REAL *weight, REAL *total, REAL *out)
+{
+    for (long h = 0; h < heads; h++) {
+        const REAL *query = q + h * d;
+        REAL *w = weight + h * edges, sum = 0;
+        for (long e = begin; e < end; e++)
+            w[e] = values[e] * NAME(dot)(query, x + columns[e] * d, d);
+        long e = begin;
+        for (; e + LANES <= end; e += LANES)
+            STORE(w + e) = NAME(exp)(NAME(clamp)(LOAD(w + e), CLAMP));
+        if (e < end) {
+            VEC rest = {0};
+            for (long k = e; k < end; k++)
+                rest[k - e] = w[k];
+            rest = NAME(exp)(NAME(clamp)(rest, CLAMP));
+            for (long k = e; k < end; k++)
+                w[k] = rest[k - e];
+        }
+        for (e = begin; e < end; e++)
+            sum += w[e];
+        total[h] = sum + (REAL)EPSILON;
+        NAME(weighted_sum)(begin, end, columns, w, x, d, out + h * d, 1 / total[h]);
+    }
+}
+
+static void NAME(attention_forward)(long first, long last, const struct sizes s, void **a)
+{
+    const int64_t *pointers = a[0], *columns = a[1];
+    const REAL *values = a[2], *q = a[3], *x = a[4];
+    REAL *weight = a[5], *total = a[6], *out = a[7];
+    for (long i = first; i < last; i++) {
+#define ROW(D)                                                                                     \
+    NAME(attend_row)(pointers[i], pointers[i + 1], pointers[s.rows], s.heads, D, columns, values,  \
+                     q + i * s.heads * s.width, x, weight, total + i * s.heads,                    \
+                     out + i * s.heads * s.width)
+        /* A width known to the compiler keeps the sums in registers. */
+        if (s.width == 64)
+            ROW(64);
+        else if (s.width == 32)
+            ROW(32);
+        else
+            ROW(s.width);
+#undef ROW
+    }
+}
+
+INLINE void NAME(backward_row)(const long i, const struct sizes s, const long d, void **a)
+{
+    const int64_t *pointers = a[0], *columns = a[1];
+    const REAL *values = a[2], *x = a[3], *weight = a[4], *total = a[5], *out = a[6], *grad = a[7];
+    REAL *to_value = a[8], *to_key = a[9], *grad_q = a[10];
+    const long edges = pointers[s.rows];
+    const REAL lowest = NAME(exp)(ALL(-CLAMP))[0], highest = NAME(exp)(ALL(CLAMP))[0];
+    for (long h = 0; h < s.heads; h++) {
+        const long node = (i * s.heads + h) * d;
+        const REAL *w = weight + h * edges, factor = 1 / total[i * s.heads + h];
+        const REAL own = NAME(dot)(grad + node, out + node, d);
+        REAL *value = to_value + h * edges, *key = to_key + h * edges;
+        for (long e = pointers[i]; e < pointers[i + 1]; e++) {
+            const REAL along = NAME(dot)(grad + node, x + columns[e] * d, d);
+            value[e] = w[e] * factor;
+            /* Where the score was clamped, it has no gradient. */
+            key[e] = w[e] > lowest && w[e] < highest ? value[e] * (along - own) * values[e] : 0;
+        }
+        NAME(weighted_sum)(pointers[i], pointers[i + 1], columns, key, x, d, grad_q + node, 1);
+    }
+}
+
+static void NAME(attention_backward_rows)(long first, long last, const struct sizes s, void **a)
+{
+    for (long i = first; i < last; i++)
+        if (s.width == 64)
+            NAME(backward_row)(i, s, 64, a);
+        else
+            NAME(backward_row)(i, s, s.width, a);
+}
+
+INLINE void NAME(backward_column)(const long j, const struct sizes s, const long d, void **a)
+{
+    const int64_t *pointers = a[0], *columns = a[1], *twins = a[2];
+    const REAL *q = a[3], *grad = a[4], *to_value = a[5], *to_key = a[6];
+    REAL *grad_x = a[7];
+    const long edges = pointers[s.rows];
+    for (long block = 0; block < d; block += 8 * LANES) {
+        const long width = d - block < 8 * LANES ? d - block : 8 * LANES;
+        VEC sum[8] = {{0}};
+        for (long e = pointers[j]; e < pointers[j + 1]; e++)
+            for (long h = 0; h < s.heads; h++) {
+                const long node = (columns[e] * s.heads + h) * d + block;
+                const VEC value = ALL(to_value[h * edges + twins[e]]);
+                const VEC key = ALL(to_key[h * edges + twins[e]]);
+                for (long v = 0; v < 8; v++)
+                    if (v * LANES < width) {
+                        sum[v] = FMA(value, LOAD(grad + node + v * LANES), sum[v]);
+                        sum[v] = FMA(key, LOAD(q + node + v * LANES), sum[v]);
+                    }
+            }
+        for (long v = 0; v < 8; v++)
+            if (v * LANES < width)
+                STORE(grad_x + j * d + block + v * LANES) = sum[v];
+    }
+}
+
+static void NAME(attention_backward_columns)(long first, long last, const struct sizes s, void **a)
+{
+    for (long j = first; j < last; j++)
+        if (s.width == 64)
+            NAME(backward_column)(j, s, 64, a);
+        else
+            NAME(backward_column)(j, s, s.width, a);
+}
+
+/* relu(target + source + value * edge), without losing NaN. */
+INLINE VEC NAME(message)(const REAL *target, const REAL *source, VEC value, const REAL *edge)
+{
+    const VEC z = FMA(value, LOAD(edge), LOAD(target) + LOAD(source));
+    return NAME(select)(z <= 0, ALL(0), z);
+}
+
+static void NAME(edge_sums_forward)(long first, long last, const struct sizes s, void **a)
+{
+    const int64_t *pointers = a[0], *columns = a[1];
+    const REAL *values = a[2], *target = a[3], *source = a[4], *edge = a[5];
+    REAL *out = a[6];
+    const long d = s.width;
+    for (long i = first; i < last; i++)
+        for (long k = 0; k < d; k += 2 * LANES) {
+            const int pair = k + LANES < d;
+            VEC sum = {0}, next = {0};
+            for (long e = pointers[i]; e < pointers[i + 1]; e++) {
+                const REAL *row = source + columns[e] * d + k;
+                const VEC value = ALL(values[e]);
+                sum += NAME(message)(target + i * d + k, row, value, edge + k);
+                if (pair)
+                    next += NAME(message)(target + i * d + k + LANES, row + LANES, value,
+                                          edge + k + LANES);
+            }
+            STORE(out + i * d + k) = sum;
+            if (pair)
+                STORE(out + i * d + k + LANES) = next;
+        }
+}
+
+static void NAME(edge_sums_backward_rows)(long first, long last, const struct sizes s, void **a)
+{
+    const int64_t *pointers = a[0], *columns = a[1];
+    const REAL *values = a[2], *target = a[3], *source = a[4], *edge = a[5], *grad = a[6];
+    REAL *grad_target = a[7];
+    const long d = s.width;
+    for (long i = first; i < last; i++)
+        for (long k = 0; k < d; k += LANES) {
+            VEC count = {0};
+            for (long e = pointers[i]; e < pointers[i + 1]; e++) {
+                const VEC z = NAME(message)(target + i * d + k, source + columns[e] * d + k,
+                                            ALL(values[e]), edge + k);
+                count += NAME(select)(z > 0, ALL(1), ALL(0));
+            }
+            STORE(grad_target + i * d + k) = count * LOAD(grad + i * d + k);
+        }
+}
+
+static void NAME(edge_sums_backward_columns)(long first, long last, const struct sizes s, void **a)
+{
+    const int64_t *pointers = a[0], *columns = a[1];
+    const REAL *values = a[2], *target = a[3], *source = a[4], *edge = a[5], *grad = a[6];
+    REAL *grad_source = a[7], *grad_edge = a[8];
+    const long d = s.width;
+    for (long j = first; j < last; j++)
+        for (long k = 0; k < d; k += LANES) {
+            VEC sum = {0}, weighted = {0};
+            for (long e = pointers[j]; e < pointers[j + 1]; e++) {
+                const VEC value = ALL(values[e]);
+                const VEC z = NAME(message)(target + columns[e] * d + k, source + j * d + k, value,
+                                            edge + k);
+                const VEC g = NAME(select)(z > 0, LOAD(grad + columns[e] * d + k), ALL(0));
+                sum += g;
+                weighted = FMA(value, g, weighted);
+            }
+            STORE(grad_source + j * d + k) = sum;
+            STORE(grad_edge + j * d + k) = weighted;
+        }
+}
