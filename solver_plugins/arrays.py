@@ -195,8 +195,30 @@ def original_variables(model: pyscipopt.Model) -> npt.NDArray[np.uintp]:
     return np.array(lib.SCIPgetOrigVars(scip)[:count] if count else [], np.uintp)
 
 
-def solution_values(model: pyscipopt.Model, solution: int, variables: npt.NDArray[Any]) -> Floats:
-    """Return the values of variables (addresses) in a solution (address) with one call; (n,)."""
+def best_values(model: pyscipopt.Model, variables: npt.NDArray[np.uintp]) -> Floats:
+    """Return the values of variables (by address) in the best solution; (n,)."""
+    return _values(model, library().SCIPgetBestSol(pointer_to(model)), variables)
+
+
+def all_values(model: pyscipopt.Model, variables: npt.NDArray[np.uintp]) -> list[Floats]:
+    """Return the values of variables (by address) in every stored solution, best first."""
+    scip, lib = pointer_to(model), library()
+    count = lib.SCIPgetNSols(scip)
+    solutions = lib.SCIPgetSols(scip)[:count] if count else []
+    return [_values(model, solution, variables) for solution in solutions]
+
+
+def add_solution(model: pyscipopt.Model, variables: npt.NDArray[np.uintp], values: Floats) -> None:
+    """Give SCIP a solution of the original problem, before it solves; it checks it by itself."""
+    scip, lib = pointer_to(model), library()
+    solution, stored = ctypes.c_void_p(), ctypes.c_uint()
+    values = np.ascontiguousarray(values, np.float64)
+    lib.SCIPcreateOrigSol(scip, ctypes.byref(solution), None)
+    lib.SCIPsetSolVals(scip, solution, len(variables), variables.ctypes.data, values.ctypes.data)
+    lib.SCIPaddSolFree(scip, ctypes.byref(solution), stored)
+
+
+def _values(model: pyscipopt.Model, solution: int, variables: npt.NDArray[np.uintp]) -> Floats:
     values = np.empty(len(variables))
     library().SCIPgetSolVals(
         pointer_to(model), solution, len(variables), variables.ctypes.data, values.ctypes.data
@@ -276,6 +298,11 @@ def library() -> ctypes.PyDLL:
         ("SCIPgetConsVals", integer, [pointer, pointer, pointer, integer, flag]),
         ("SCIPgetSolVals", integer, [pointer, pointer, integer, pointer, pointer]),
         ("SCIPgetBestSol", pointer, [pointer]),
+        ("SCIPgetNSols", integer, [pointer]),
+        ("SCIPgetSols", addresses, [pointer]),
+        ("SCIPcreateOrigSol", integer, [pointer, pointer, pointer]),
+        ("SCIPsetSolVals", integer, [pointer, pointer, integer, pointer, pointer]),
+        ("SCIPaddSolFree", integer, [pointer, pointer, flag]),
     ):
         function = getattr(lib, name)
         function.restype, function.argtypes = result, arguments
