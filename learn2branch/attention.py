@@ -56,9 +56,13 @@ def self_attention(
             continue
         q = q.view(graphs, -1, heads, d).transpose(1, 2)  # (graphs, heads, n, d)
         k = k.view(graphs, -1, heads, d).transpose(1, 2)
-        total = k.sum(dim=2).unsqueeze(-1)
-        sums = k.transpose(2, 3) @ v.view(graphs, 1, -1, d)
-        result = (q @ sums) / (q @ total + EPSILON)
+        v = v.view(graphs, 1, -1, d)
+        if k.shape[2] < d:  # fewer nodes than columns: the quadratic form is the cheaper one
+            M = q @ k.transpose(2, 3)
+            result = (M / (M.sum(dim=3, keepdim=True) + EPSILON)) @ v
+        else:
+            total = k.sum(dim=2).unsqueeze(-1)
+            result = (q @ (k.transpose(2, 3) @ v)) / (q @ total + EPSILON)
         results.append(result.transpose(1, 2).reshape(-1, heads * d))
     return torch.cat(results) if results else torch.zeros_like(Q)
 
