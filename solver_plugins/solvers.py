@@ -8,11 +8,12 @@ against the original instance, and its objective value computed from it.
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -94,24 +95,14 @@ class Effort:
     pool_size: int = 1  # solutions to keep
 
 
-class Solver(Protocol):
-    """One solver. `patience`: seconds after which a solve that has no solution at all stops."""
-
-    name: str
-
-    def solve(
-        self,
-        instance: Instance,
-        time_limit: float,
-        effort: Effort = ...,
-        *,
-        restriction: Restriction | None = None,
-        start: Floats | None = None,
-        patience: float | None = None,
-        on_incumbent: Callable[[Incumbent], None] | None = None,
-    ) -> Result:
-        """Solve within a wall time; a `start` is used where it satisfies the restriction."""
-        ...
+@dataclass(frozen=True)
+class _Job:
+    instance: Instance
+    time_limit: float
+    effort: Effort
+    restriction: Restriction | None
+    start: Floats | None
+    patience: float | None
 
 
 class _Record:
@@ -132,6 +123,9 @@ class _Record:
     @property
     def seconds(self) -> float:
         return time.perf_counter() - self.started
+
+    def is_hopeless(self, patience: float | None) -> bool:
+        return patience is not None and not self.incumbents and self.seconds > patience
 
     def add(self, values: Floats) -> None:
         """Take a solution from the solver at the moment it is found."""
@@ -176,10 +170,10 @@ class _Record:
         )
 
 
-class Scip:
-    """SCIP through pyscipopt; the default, as it comes with the package."""
+class Solver(ABC):
+    """One solver; `get_solver` makes them."""
 
-    name = "scip"
+    name: str
 
     def solve(
         self,
@@ -192,23 +186,42 @@ class Scip:
         patience: float | None = None,
         on_incumbent: Callable[[Incumbent], None] | None = None,
     ) -> Result:
-        """Solve within a wall time; a `start` is used where it satisfies the restriction."""
+        """Solve within a wall time, in seconds.
+
+        `start` is a solution to begin from, used where it satisfies the restriction. After
+        `patience` seconds a solve that has no solution at all stops.
+        """
+        record = _Record(instance.arrays, effort.pool_size, on_incumbent)
+        job = _Job(instance, time_limit, effort, restriction, start, patience)
+        status, bound = self._run(job, record)
+        return record.result(instance, restriction, status, bound)
+
+    @abstractmethod
+    def _run(self, job: _Job, record: _Record) -> tuple[str, float]:
+        """Solve, give every solution to the record, and return the status and the dual bound."""
+
+
+class Scip(Solver):
+    """SCIP through pyscipopt; the default, as it comes with the package."""
+
+    name = "scip"
+
+    def _run(self, job: _Job, record: _Record) -> tuple[str, float]:
         from pyscipopt import SCIP_EVENTTYPE, SCIP_PARAMSETTING, Eventhdlr
 
         from solver_plugins import arrays as scip
         from solver_plugins.parameters import apply_protocol
 
-        record = _Record(instance.arrays, effort.pool_size, on_incumbent)
-        model = scip.read_model(instance.path)
-        apply_protocol(model, "default", effort.seed)
-        model.setParams({"timing/clocktype": 2, "limits/maxsol": max(effort.pool_size, 100)})
-        if effort.focus:
+        model = scip.read_model(job.instance.path)
+        apply_protocol(model, "default", job.effort.seed)
+        model.setParams({"timing/clocktype": 2, "limits/maxsol": max(job.effort.pool_size, 100)})
+        if job.effort.focus:
             model.setHeuristics(SCIP_PARAMSETTING.AGGRESSIVE)
-        if restriction is not None:
-            _restrict_scip(model, restriction)
+        if job.restriction is not None:
+            _restrict_scip(model, job.restriction)
         variables = scip.original_variables(model)
-        if start is not None:
-            scip.add_solution(model, variables, start)
+        if job.start is not None:
+            scip.add_solution(model, variables, job.start)
 
         def limit(seconds: float) -> None:
             # SCIP's clock starts with the solve, ours with the reading of the file.
@@ -228,10 +241,10 @@ class Scip:
                 had_none = not record.incumbents
                 record.add(scip.best_values(model, variables))
                 if had_none and record.incumbents:
-                    limit(time_limit)
+                    limit(job.time_limit)
 
         model.includeEventhdlr(Incumbents(), "incumbents", "records solutions with their times")
-        limit(time_limit if patience is None else min(patience, time_limit))
+        limit(job.time_limit if job.patience is None else min(job.patience, job.time_limit))
         model.optimize()
         for values in scip.all_values(model, variables):
             record.add(values)
@@ -239,7 +252,7 @@ class Scip:
         model.freeProb()
         names = {"optimal": OPTIMAL, "infeasible": INFEASIBLE, "userinterrupt": INTERRUPTED}
         names |= dict.fromkeys(("unbounded", "inforunbd"), _UNBOUNDED)
-        return record.result(instance, restriction, names.get(status, LIMIT), bound)
+        return names.get(status, LIMIT), bound
 
 
 def _restrict_scip(model: Any, restriction: Restriction) -> None:
@@ -254,7 +267,7 @@ def _restrict_scip(model: Any, restriction: Restriction) -> None:
         model.addCons(quicksum(a * variables[j] for a, j in terms) <= restriction.side)
 
 
-class Highs:
+class Highs(Solver):
     """HiGHS through highspy."""
 
     name = "highs"
@@ -262,44 +275,32 @@ class Highs:
     def __init__(self) -> None:
         _require("highspy", "HiGHS", "highs")
 
-    def solve(
-        self,
-        instance: Instance,
-        time_limit: float,
-        effort: Effort = Effort(),  # noqa: B008 - frozen
-        *,
-        restriction: Restriction | None = None,
-        start: Floats | None = None,
-        patience: float | None = None,
-        on_incumbent: Callable[[Incumbent], None] | None = None,
-    ) -> Result:
-        """Solve within a wall time; a `start` is used where it satisfies the restriction."""
+    def _run(self, job: _Job, record: _Record) -> tuple[str, float]:
         import highspy
 
-        record = _Record(instance.arrays, effort.pool_size, on_incumbent)
         highs = highspy.Highs()
         highs.silent()
-        highs.setOptionValue("random_seed", effort.seed)
-        highs.setOptionValue("threads", effort.threads)
-        if effort.focus:
+        highs.setOptionValue("random_seed", job.effort.seed)
+        highs.setOptionValue("threads", job.effort.threads)
+        if job.effort.focus:
             highs.setOptionValue("mip_heuristic_effort", 0.2)  # HiGHS' default is 0.05
-        highs.passModel(_highs_model(instance.arrays, restriction))
-        if start is not None:
+        highs.passModel(_highs_model(job.instance.arrays, job.restriction))
+        if job.start is not None:
             solution = highspy.HighsSolution()
-            solution.col_value = start.tolist()
+            solution.col_value = job.start.tolist()
             highs.setSolution(solution)
 
         def on_solution(event: Any) -> None:
             record.add(np.array(event.data_out.mip_solution, np.float64))
 
         def on_interrupt(event: Any) -> None:
-            if patience is not None and not record.incumbents and record.seconds > patience:
+            if record.is_hopeless(job.patience):
                 event.interrupt()
 
         highs.cbMipSolution += on_solution
         highs.cbMipImprovingSolution += on_solution
         highs.cbMipInterrupt += on_interrupt
-        highs.setOptionValue("time_limit", max(time_limit - record.seconds, 0.0))
+        highs.setOptionValue("time_limit", max(job.time_limit - record.seconds, 0.0))
         highs.run()
         status, info = highs.getModelStatus(), highs.getInfo()
         if info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible:
@@ -308,7 +309,7 @@ class Highs:
         names = {kinds.kOptimal: OPTIMAL, kinds.kInfeasible: INFEASIBLE}
         names |= dict.fromkeys((kinds.kUnbounded, kinds.kUnboundedOrInfeasible), _UNBOUNDED)
         kind = names.get(status, LIMIT)
-        return record.result(instance, restriction, kind, info.mip_dual_bound)
+        return kind, info.mip_dual_bound
 
 
 def _highs_model(arrays: MilpArrays, restriction: Restriction | None) -> Any:
@@ -347,7 +348,7 @@ def _restricted(
     return lower, upper, matrix, lhs, rhs
 
 
-class Gurobi:
+class Gurobi(Solver):
     """Gurobi through gurobipy, where it is installed and licensed."""
 
     name = "gurobi"
@@ -363,29 +364,17 @@ class Gurobi:
                 f"Gurobi has no licence here ({error}): choose another solver"
             ) from error
 
-    def solve(
-        self,
-        instance: Instance,
-        time_limit: float,
-        effort: Effort = Effort(),  # noqa: B008 - frozen
-        *,
-        restriction: Restriction | None = None,
-        start: Floats | None = None,
-        patience: float | None = None,
-        on_incumbent: Callable[[Incumbent], None] | None = None,
-    ) -> Result:
-        """Solve within a wall time; a `start` is used where it satisfies the restriction."""
+    def _run(self, job: _Job, record: _Record) -> tuple[str, float]:
         from gurobipy import GRB, GurobiError, Model
 
-        arrays = instance.arrays
-        record = _Record(arrays, effort.pool_size, on_incumbent)
-        lower, upper, matrix, lhs, rhs = _restricted(arrays, restriction)
+        arrays = job.instance.arrays
+        lower, upper, matrix, lhs, rhs = _restricted(arrays, job.restriction)
         model = Model(env=self._environment)
-        model.Params.Seed, model.Params.Threads = effort.seed, effort.threads
-        if effort.focus:
+        model.Params.Seed, model.Params.Threads = job.effort.seed, job.effort.threads
+        if job.effort.focus:
             model.Params.MIPFocus = 1
-        if effort.pool_size > 1:
-            model.Params.PoolSearchMode, model.Params.PoolSolutions = 2, effort.pool_size
+        if job.effort.pool_size > 1:
+            model.Params.PoolSearchMode, model.Params.PoolSolutions = 2, job.effort.pool_size
         kinds = np.where(arrays.is_integer, GRB.INTEGER, GRB.CONTINUOUS)
         x = model.addMVar(arrays.num_variables, lb=lower, ub=upper, vtype=kinds)
         sense = GRB.MAXIMIZE if arrays.maximise else GRB.MINIMIZE
@@ -397,20 +386,20 @@ class Gurobi:
         ):
             if rows.any():
                 model.addMConstr(matrix[rows], x, relation, side[rows])
-        if start is not None:
-            x.Start = start
+        if job.start is not None:
+            x.Start = job.start
 
         def watch(model: Any, where: int) -> None:
             if where == GRB.Callback.MIPSOL:
                 record.add(np.array(model.cbGetSolution(x), np.float64))
-            elif patience is not None and not record.incumbents and record.seconds > patience:
+            elif record.is_hopeless(job.patience):
                 model.terminate()
 
-        model.Params.TimeLimit = max(time_limit - record.seconds, 0.0)
+        model.Params.TimeLimit = max(job.time_limit - record.seconds, 0.0)
         try:
             model.optimize(watch)
         except GurobiError as error:
-            raise WorkError(f"Gurobi could not solve {instance.path}: {error}") from error
+            raise WorkError(f"Gurobi could not solve {job.instance.path}: {error}") from error
         status = model.Status
         for number in range(model.SolCount if model.IsMIP else 0):
             model.Params.SolutionNumber = number
@@ -418,7 +407,7 @@ class Gurobi:
         names = {GRB.OPTIMAL: OPTIMAL, GRB.INFEASIBLE: INFEASIBLE}
         names |= dict.fromkeys((GRB.UNBOUNDED, GRB.INF_OR_UNBD), _UNBOUNDED)
         bound = model.ObjBound if model.IsMIP else np.nan
-        return record.result(instance, restriction, names.get(status, LIMIT), bound)
+        return names.get(status, LIMIT), bound
 
 
 def _require(package: str, name: str, extra: str) -> None:

@@ -1,3 +1,4 @@
+import itertools
 import os
 import signal
 import time
@@ -113,7 +114,7 @@ def test_apollo_fixes_what_the_solution_confirms(instance, optimum):
     result = search(instance, optimum.values + noise, FOUR, solver=SCIP, time_limit=20)
     fixed = [phase.fixed for phase in result.phases]
     assert fixed[0] == 0 and fixed[1] > 0
-    assert all(a <= b for a, b in zip(fixed[:-2], fixed[1:-1], strict=True))
+    assert all(a <= b for a, b in itertools.pairwise(fixed[:-1]))
     assert fixed[-1] == 0  # the last phase is the instance itself
     held = [phase.zeros + phase.ones for phase in result.phases[:-1]]
     assert sum(held) <= len(free_binaries(instance.arrays))  # nothing is asked about twice
@@ -124,8 +125,8 @@ def test_incumbents_of_all_phases_are_one_trajectory(hard):
     seen = []
     result = search(hard, p, FOUR, solver=SCIP, time_limit=2, on_incumbent=seen.append)
     assert tuple(seen) == result.incumbents and len(seen) > 1
-    assert all(a.seconds <= b.seconds for a, b in zip(seen, seen[1:], strict=False))
-    assert all(a.objective < b.objective for a, b in zip(seen, seen[1:], strict=False))
+    assert all(a.seconds <= b.seconds for a, b in itertools.pairwise(seen))
+    assert all(a.objective < b.objective for a, b in itertools.pairwise(seen))
     assert all(hard.arrays.is_feasible(one.values) for one in seen)
     assert result.seconds < 4.5
 
