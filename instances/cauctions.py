@@ -155,8 +155,8 @@ FAMILY = Family(
     parameters=Auction,
     generate=generate,
     presets={
-        "tiny": sizes(Auction(50, 150), transfer=Auction(75, 250)),
-        "small": sizes(Auction(75, 300), transfer=Auction(100, 400)),
+        "tiny": sizes(Auction(40, 150), transfer=Auction(50, 200)),
+        "small": sizes(Auction(60, 250), transfer=Auction(80, 350)),
         "paper": sizes(Auction(100, 500), transfer=Auction(200, 1000)),
         "element": sizes(Auction(8000, 3000, add_item_probability=0.65)),
     },

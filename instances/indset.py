@@ -123,8 +123,8 @@ FAMILY = Family(
     parameters=IndependentSet,
     generate=generate,
     presets={
-        "tiny": sizes(IndependentSet(150), transfer=IndependentSet(250)),
-        "small": sizes(IndependentSet(300), transfer=IndependentSet(500)),
+        "tiny": sizes(IndependentSet(80, affinity=8), transfer=IndependentSet(100, affinity=8)),
+        "small": sizes(IndependentSet(200, affinity=5), transfer=IndependentSet(250, affinity=5)),
         "paper": sizes(IndependentSet(500), transfer=IndependentSet(1000)),
         "element": sizes(IndependentSet(3000, singleton_rows=True)),
     },

@@ -69,8 +69,8 @@ FAMILY = Family(
     parameters=SetCover,
     generate=generate,
     presets={
-        "tiny": sizes(SetCover(100, 200), transfer=SetCover(150, 300)),
-        "small": sizes(SetCover(250, 500), transfer=SetCover(300, 600)),
+        "tiny": sizes(SetCover(300, 250), transfer=SetCover(350, 300)),
+        "small": sizes(SetCover(350, 500), transfer=SetCover(400, 600)),
         "paper": sizes(SetCover(400, 750), transfer=SetCover(500, 1000)),
     },
 )
