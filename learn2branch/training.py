@@ -78,6 +78,7 @@ class TrainingConfig:
     patience: int = 10  # epochs without a better validation loss before the rate is lowered
     stop_patience: int = 20  # ... before the training stops
     lr_factor: float = 0.2  # what the rate is multiplied with
+    target_loss: float | None = None  # a validation loss below this means solved: stop
     seed: int = 0  # of the order of the examples, and of whatever else is random
     epoch_size: int | None = None  # examples an epoch; all if left out
     budget_seconds: float | None = None  # wall time of training and validation, over all resumes
@@ -105,7 +106,9 @@ class TrainingConfig:
 
 
 # What may differ between a run and its continuation.
-_FREE_TO_CHANGE = {"epochs", "budget_seconds", "cooldown", "stop_patience", "device", "chunk"}
+_FREE_TO_CHANGE = {
+    *("epochs", "budget_seconds", "cooldown", "stop_patience", "target_loss", "device", "chunk"),
+}
 
 
 @dataclass(frozen=True)
@@ -126,7 +129,7 @@ class TrainingResult:
 
     best: dict[str, float]  # validation figures of the best epoch, with "loss" and "epoch"
     epochs: int  # done in all
-    stopped: str  # "epochs", "no improvement" or "budget"
+    stopped: str  # "epochs", "solved", "no improvement" or "budget"
     seconds: float  # of training and validation, over all resumes
     waiting_share: float  # of the training time, spent waiting for data
     examples_per_second: float  # in training, over all processes
@@ -254,6 +257,9 @@ class _Loop:
         )
 
     def _reason_to_stop(self) -> str:
+        target = self.config.target_loss
+        if target is not None and self.state.best and self.state.best["loss"] < target:
+            return "solved"
         if self.state.best and self._out_of_time():
             return "budget"
         if self.state.bad_epochs >= self.config.stop_patience:
