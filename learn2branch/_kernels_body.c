@@ -85,6 +85,48 @@ INLINE REAL NAME(dot)(const REAL *a, const REAL *b, const long d)
     return NAME(total)(sum + odd);
 }
 
+/* The totals of LANES vectors, as one vector. */
+INLINE VEC NAME(totals)(const VEC *v)
+{
+#define PAIR(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#if SINGLE
+    VEC twos[4], fours[2];
+    for (int k = 0; k < 4; k++)
+        twos[k] = PAIR(v[2 * k], v[2 * k + 1], 0, 8, 2, 10, 4, 12, 6, 14)
+                  + PAIR(v[2 * k], v[2 * k + 1], 1, 9, 3, 11, 5, 13, 7, 15);
+    for (int k = 0; k < 2; k++)
+        fours[k] = PAIR(twos[2 * k], twos[2 * k + 1], 0, 1, 8, 9, 4, 5, 12, 13)
+                   + PAIR(twos[2 * k], twos[2 * k + 1], 2, 3, 10, 11, 6, 7, 14, 15);
+    return PAIR(fours[0], fours[1], 0, 1, 2, 3, 8, 9, 10, 11)
+           + PAIR(fours[0], fours[1], 4, 5, 6, 7, 12, 13, 14, 15);
+#else
+    VEC twos[2];
+    for (int k = 0; k < 2; k++)
+        twos[k] = PAIR(v[2 * k], v[2 * k + 1], 0, 4, 2, 6)
+                  + PAIR(v[2 * k], v[2 * k + 1], 1, 5, 3, 7);
+    return PAIR(twos[0], twos[1], 0, 1, 4, 5) + PAIR(twos[0], twos[1], 2, 3, 6, 7);
+#endif
+#undef PAIR
+}
+
+/* <q, x[columns[e]]> for LANES entries e; beyond `count` the last one is repeated. */
+INLINE VEC NAME(dots)(const REAL *q, const REAL *x, const int64_t *columns, const long count,
+                      const long d)
+{
+    const REAL *row[8];
+    VEC sum[8];
+    for (int k = 0; k < LANES; k++) {
+        row[k] = x + columns[k < count ? k : count - 1] * d;
+        sum[k] = LOAD(q) * LOAD(row[k]);
+    }
+    for (long v = LANES; v < d; v += LANES) {
+        const VEC part = LOAD(q + v);
+        for (int k = 0; k < LANES; k++)
+            sum[k] = FMA(part, LOAD(row[k] + v), sum[k]);
+    }
+    return NAME(totals)(sum);
+}
+
 /* sum of weight[e] * x[column[e]] into out, block by block of columns that fit the registers. */
 INLINE void NAME(weighted_sum)(const long begin, const long end, const int64_t *columns,
                                const REAL *weight, const REAL *x, const long d, REAL *out,
@@ -114,23 +156,26 @@ INLINE void NAME(attend_row)(const long begin, const long end, const long edges,
 {
     for (long h = 0; h < heads; h++) {
         const REAL *query = q + h * d;
-        REAL *w = weight + h * edges, sum = 0;
-        for (long e = begin; e < end; e++)
-            w[e] = values[e] * NAME(dot)(query, x + columns[e] * d, d);
+        REAL *w = weight + h * edges;
+        VEC sum = {0};
         long e = begin;
-        for (; e + LANES <= end; e += LANES)
-            STORE(w + e) = NAME(exp)(NAME(clamp)(LOAD(w + e), CLAMP));
-        if (e < end) {
-            VEC rest = {0};
-            for (long k = e; k < end; k++)
-                rest[k - e] = w[k];
-            rest = NAME(exp)(NAME(clamp)(rest, CLAMP));
-            for (long k = e; k < end; k++)
-                w[k] = rest[k - e];
+        for (; e + LANES <= end; e += LANES) {
+            const VEC p = LOAD(values + e) * NAME(dots)(query, x, columns + e, LANES, d);
+            const VEC weights = NAME(exp)(NAME(clamp)(p, CLAMP));
+            STORE(w + e) = weights;
+            sum += weights;
         }
-        for (e = begin; e < end; e++)
-            sum += w[e];
-        total[h] = sum + (REAL)EPSILON;
+        if (e < end) {
+            VEC p = NAME(dots)(query, x, columns + e, end - e, d);
+            for (long k = 0; k < end - e; k++)
+                p[k] *= values[e + k];
+            p = NAME(exp)(NAME(clamp)(p, CLAMP));
+            for (long k = 0; k < end - e; k++) {
+                w[e + k] = p[k];
+                sum[k] += p[k];
+            }
+        }
+        total[h] = NAME(total)(sum) + (REAL)EPSILON;
         NAME(weighted_sum)(begin, end, columns, w, x, d, out + h * d, 1 / total[h]);
     }
 }
@@ -168,11 +213,17 @@ INLINE void NAME(backward_row)(const long i, const struct sizes s, const long d,
         const REAL *w = weight + h * edges, factor = 1 / total[i * s.heads + h];
         const REAL own = NAME(dot)(grad + node, out + node, d);
         REAL *value = to_value + h * edges, *key = to_key + h * edges;
-        for (long e = pointers[i]; e < pointers[i + 1]; e++) {
-            const REAL along = NAME(dot)(grad + node, x + columns[e] * d, d);
-            value[e] = w[e] * factor;
-            /* Where the score was clamped, it has no gradient. */
-            key[e] = w[e] > lowest && w[e] < highest ? value[e] * (along - own) * values[e] : 0;
+        for (long e = pointers[i]; e < pointers[i + 1]; e += LANES) {
+            const long rest = pointers[i + 1] - e, count = rest < LANES ? rest : LANES;
+            const VEC along = NAME(dots)(grad + node, x, columns + e, count, d);
+            for (long k = 0; k < count; k++) {
+                const REAL now = w[e + k];
+                value[e + k] = now * factor;
+                /* Where the score was clamped, it has no gradient. */
+                key[e + k] = now > lowest && now < highest
+                                 ? now * factor * (along[k] - own) * values[e + k]
+                                 : 0;
+            }
         }
         NAME(weighted_sum)(pointers[i], pointers[i + 1], columns, key, x, d, grad_q + node, 1);
     }

@@ -57,10 +57,12 @@ static __attribute__((noinline)) void NAME(times)(const long rows, const long de
     NAME(product)(rows, depth, columns / 16, A, depth, 1, packed, 16, depth * 16, C, columns, 16, 0);
 }
 
-static void NAME(sigmoid)(const long count, float *x)
+static void NAME(sigmoid)(const long rows, const long columns, float *x, const long stride)
 {
-    for (long k = 0; k < count; k += LANES)
-        STORE(x + k) = 1 / (1 + NAME(exp)(-NAME(clamp)(LOAD(x + k), 87)));
+    for (long r = 0; r < rows; r++)
+        for (long k = 0; k < columns; k += LANES)
+            STORE(x + r * stride + k) =
+                1 / (1 + NAME(exp)(-NAME(clamp)(LOAD(x + r * stride + k), 87)));
 }
 
 static void NAME(relu)(const long rows, const long d, const float *bias, float *x)
@@ -107,16 +109,21 @@ static void NAME(summarise)(const struct network *net, const struct side *w, con
                             const float *x, const struct NAME(buffers) b)
 {
     const long d = net->width, heads = net->heads, all = heads * d;
+    const long stride = all + 16; /* not a power of two: columns must not share a cache set */
     memset(b.sums, 0, all * d * sizeof(float));
     memset(b.key_sums, 0, all * sizeof(float));
     for (long first = 0; first < n; first += TILE) {
         const long rows = n - first < TILE ? n - first : TILE;
-        NAME(times)(rows, d, all, x + first * d, w->self_key, b.query);
-        NAME(sigmoid)(rows * all, b.query);
-        for (long r = 0; r < rows; r++)
-            for (long k = 0; k < all; k += LANES)
-                STORE(b.key_sums + k) = LOAD(b.key_sums + k) + LOAD(b.query + r * all + k);
-        NAME(product)(all, rows, d / 16, b.query, 1, all, x + first * d, d, 16, b.sums, d, 16, 1);
+        const float *tile = x + first * d;
+        NAME(product)(rows, d, all / 16, tile, d, 1, w->self_key, 16, d * 16, b.query, stride, 16, 0);
+        NAME(sigmoid)(rows, all, b.query, stride);
+        for (long k = 0; k < all; k += LANES) {
+            VEC sum = LOAD(b.key_sums + k);
+            for (long r = 0; r < rows; r++)
+                sum += LOAD(b.query + r * stride + k);
+            STORE(b.key_sums + k) = sum;
+        }
+        NAME(product)(all, rows, d / 16, b.query, 1, stride, tile, d, 16, b.sums, d, 16, 1);
     }
     for (long h = 0; h < heads; h++)
         NAME(product)(d, d, d / 16, b.sums + h * d * d, d, 1, w->self_output + h * d * d, 16,
@@ -129,7 +136,7 @@ static void NAME(attend_self)(const struct network *net, const struct side *w, c
 {
     const long d = net->width, heads = net->heads, all = heads * d;
     NAME(times)(rows, d, all, x, w->self_query, b.query);
-    NAME(sigmoid)(rows * all, b.query);
+    NAME(sigmoid)(rows, all, b.query, all);
     for (long r = 0; r < rows; r++)
         for (long h = 0; h < heads; h++) {
             float *query = b.query + r * all + h * d;
@@ -236,7 +243,7 @@ static int NAME(score)(const struct network *net)
     const struct nodes *variables = &net->variables, *constraints = &net->constraints;
     const long n = variables->count, m = constraints->count, d = net->width, all = net->heads * d;
     const long edges = variables->pointers[n];
-    const long parts[] = {n * d, n * d, m * d, m * d, TILE * d, TILE * all, TILE * all, TILE * d,
+    const long parts[] = {n * d, n * d, m * d, m * d, TILE * d, TILE * (all + 16), TILE * all, TILE * d,
                           TILE * 2 * d, TILE * d, TILE * net->inner, all * d, all * d, all,
                           net->heads * edges, net->heads};
     float *at[16];
