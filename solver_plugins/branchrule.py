@@ -244,17 +244,18 @@ def _load(policy: str | Path, device: str | torch.device) -> Policy:
     from learn2branch.policy import load_policy  # not needed for a policy that is a callable
 
     loaded = load_policy(policy)
-    if _schema_of(loaded) not in (None, STATE.hash):
+    if _schema_of(loaded) != STATE.hash:
         raise InputError(
-            f"the policy {policy} was not made for branching in this version (other feature "
-            "schema): give a policy trained with `l2b train`"
+            f"the policy {policy} was made for the task {loaded.metadata['task']!r} and cannot "
+            "branch: give one that `l2b train` made"
         )
-    return loaded
+    return loaded.to(device)
 
 
 def _schema_of(policy: Policy) -> str | None:
+    """Return the schema a policy was made for; None if it does not tell."""
     metadata = getattr(policy, "metadata", None)
-    return metadata.get("schema_hash") if isinstance(metadata, dict) else None
+    return metadata["schema"]["hash"] if isinstance(metadata, dict) else None
 
 
 def _accepts_candidates(policy: Policy) -> bool:
