@@ -1,15 +1,32 @@
-"""The one place that knows how work is spread over processes: joblib and its backends."""
+"""The one place that knows how work is spread over processes and machines: joblib's backends.
+
+Every worker of a backend runs its tasks in a child process of its own, so that a task which
+crashes, hangs or eats memory takes down that child and nothing else.
+"""
 
 from __future__ import annotations
 
+import os
+import pickle
+import select
+import subprocess
+import sys
+import threading
+import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import joblib
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
+
+BACKENDS = ("loky", "dask", "ray")
+_TASKS_A_CHILD = 50  # then a fresh one: solvers and their wrappers leak a little in every solve
+_LOST_WORKERS = 10  # in a row without a finished task, before we give up
 
 
 @dataclass(frozen=True)
@@ -22,21 +39,246 @@ class Outcome(Generic[Result]):
 
 
 def run(
-    function: Callable[[Task], Result], tasks: Sequence[Task], *, jobs: int = 1
+    function: Callable[[Task], Result],
+    tasks: Sequence[Task],
+    *,
+    jobs: int = 1,
+    timeout: float | None = None,
+    retries: int = 0,
+    backend: str = "loky",
+    cluster: str | None = None,
 ) -> Iterator[Outcome[Result]]:
     """Apply a function to every task, in processes, and yield outcomes as they come, in any order.
 
-    A task that raises costs only itself: its outcome carries the error.
+    A task that raises, crashes its process, or takes longer than `timeout` seconds costs only
+    itself: it is tried `retries` times more, then its outcome carries the error. Tasks are begun
+    in their order. The function must be a module's own, so that other processes can import it. With
+    one job and no timeout on this machine everything runs in this process.
+
+    `backend` is `loky` (this machine), `dask` (the cluster at the address `cluster`) or `ray`.
     """
-    if jobs == 1 or len(tasks) <= 1:
+    if backend not in BACKENDS:
+        raise _input_error(f"{backend} is not a backend: expected one of {', '.join(BACKENDS)}")
+    if backend == "loky" and timeout is None and (jobs == 1 or len(tasks) <= 1):
         yield from (_attempt(function, index, task) for index, task in enumerate(tasks))
         return
-    pool = joblib.Parallel(n_jobs=jobs, backend="loky", return_as="generator_unordered")
-    yield from pool(joblib.delayed(_attempt)(function, i, task) for i, task in enumerate(tasks))
+    # Pickled once, and unpickled only in the children: the workers stay small.
+    pickled = pickle.dumps(function)
+    with _backend(backend, cluster):
+        waiting, lost = dict(enumerate(tasks)), 0
+        while waiting:
+            pool = joblib.Parallel(
+                n_jobs=jobs if backend == "loky" else -1,
+                return_as="generator_unordered",
+                batch_size=1,
+                pre_dispatch=jobs if backend == "loky" else "2 * n_jobs",
+                **({"backend": "loky"} if backend == "loky" else {}),
+            )
+            calls = [
+                joblib.delayed(_in_child)(pickled, index, pickle.dumps(task), timeout, retries)
+                for index, task in waiting.items()
+            ]
+            outcomes = pool(calls)
+            try:
+                for index, reply in outcomes:
+                    del waiting[index]
+                    lost = 0
+                    value, error = pickle.loads(reply)
+                    yield Outcome(index, value, error)
+            except BaseException as problem:
+                # A killed worker breaks the whole pool: what it had not finished is begun again.
+                lost += 1
+                if not _is_lost_worker(problem) or lost > _LOST_WORKERS:
+                    raise
+            finally:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")  # joblib tells of the results nobody wants
+                    outcomes.close()
 
 
 def _attempt(function: Callable[[Task], Result], index: int, task: Task) -> Outcome[Result]:
     try:
         return Outcome(index, value=function(task))
     except Exception as error:
-        return Outcome(index, error=f"{type(error).__name__}: {error}")
+        return Outcome(index, error=_sentence(error))
+
+
+def _input_error(sentence: str) -> Exception:
+    from learn2branch.errors import InputError
+
+    return InputError(sentence)
+
+
+def _sentence(error: BaseException) -> str:
+    # Errors that were written for the user speak for themselves. They are known by name, as
+    # importing them would bring torch into every worker.
+    if type(error).__name__ in ("InputError", "WorkError", "ShardError", "ParameterError"):
+        return str(error)
+    return f"{type(error).__name__}: {error}"
+
+
+def _is_lost_worker(problem: BaseException) -> bool:
+    names = {kind.__name__ for kind in type(problem).__mro__}
+    return bool(names & {"TerminatedWorkerError", "BrokenProcessPool", "ShutdownExecutorError"})
+
+
+def _backend(name: str, cluster: str | None) -> AbstractContextManager[Any]:
+    if name == "dask":
+        return _dask(cluster)
+    if name == "ray":
+        return _ray(cluster)
+    return nullcontext()
+
+
+def _dask(address: str | None) -> AbstractContextManager[Any]:
+    try:
+        from distributed import Client
+    except ImportError as error:
+        raise _input_error(
+            "--parallel dask needs dask.distributed: pip install learn2branch[dask]"
+        ) from error
+    if address is None:
+        raise _input_error("--parallel dask needs --cluster with the scheduler, tcp://host:8786")
+    try:
+        client = Client(address, timeout="20s", set_as_default=False)
+    except (OSError, ValueError) as error:
+        raise _input_error(f"there is no dask scheduler at {address}: {error}") from error
+    if not client.scheduler_info()["workers"]:
+        raise _input_error(f"the dask cluster at {address} has no workers yet: start some")
+    return joblib.parallel_config(backend="dask", client=client)
+
+
+def _ray(address: str | None) -> AbstractContextManager[Any]:
+    try:
+        import ray
+        from ray.util.joblib import register_ray
+    except ImportError as error:
+        raise _input_error("--parallel ray needs ray: pip install learn2branch[ray]") from error
+    ray.init(address=address, ignore_reinit_error=True)
+    register_ray()
+    return joblib.parallel_config(backend="ray")
+
+
+# --- in a worker: the child that does the work ------------------------------------------------
+
+
+class _Child:
+    """A process that runs one task after the other, in order, until it is ended."""
+
+    def __init__(self, function: bytes) -> None:
+        self.function, self.tasks_done = function, 0
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", "from pipelines.parallel import _serve; _serve()"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(p or os.getcwd() for p in sys.path)},
+            start_new_session=True,  # Ctrl-C is for the command, which ends its children itself
+        )
+        self._send((os.getpid(), function))
+
+    def _send(self, message: Any) -> None:
+        assert self.process.stdin is not None
+        pickle.dump(message, self.process.stdin)
+        self.process.stdin.flush()
+
+    def reply(self, task: bytes, timeout: float | None) -> bytes | str:
+        """Return what the task replied, or one sentence on why it did not."""
+        assert self.process.stdout is not None
+        try:
+            self._send(task)
+            ready, _, _ = select.select([self.process.stdout], [], [], timeout)
+            if not ready:
+                self.end()
+                return f"took longer than {timeout:g} s and was ended"
+            self.tasks_done += 1
+            answer: bytes = pickle.load(self.process.stdout)
+            return answer
+        except (EOFError, pickle.UnpicklingError, BrokenPipeError):
+            return f"its process ended with {_exit_words(self.process.wait())}"
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        for pipe in (self.process.stdin, self.process.stdout):
+            if pipe is not None:
+                with suppress(BrokenPipeError):
+                    pipe.close()
+
+
+_children = threading.local()  # one a worker thread: dask may run several in a process
+
+
+def _in_child(
+    function: bytes, index: int, task: bytes, timeout: float | None, retries: int
+) -> tuple[int, bytes]:
+    """Run a task in this worker's child, again if it fails; return its pickled (value, error)."""
+    _end_with_parent(os.getppid())
+    value_and_error = b""
+    for _ in range(retries + 1):
+        child: _Child | None = getattr(_children, "child", None)
+        if child and (
+            child.function != function
+            or child.tasks_done >= _TASKS_A_CHILD
+            or child.process.poll() is not None
+        ):
+            child.end()
+            child = None
+        if child is None:
+            child = _children.child = _Child(function)
+        reply = child.reply(task, timeout)
+        if isinstance(reply, str):
+            child.end()
+            value_and_error = pickle.dumps((None, reply))
+        else:
+            value_and_error = reply
+            if pickle.loads(reply)[1] is None:
+                break
+    return index, value_and_error
+
+
+def _exit_words(code: int) -> str:
+    return f"signal {-code}" if code < 0 else f"code {code}"
+
+
+_watched: set[int] = set()
+
+
+def _end_with_parent(parent: int) -> None:
+    """Watch the parent from a thread and end this process when it is gone."""
+    if parent in _watched or parent <= 1:
+        return
+    _watched.add(parent)
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(0.5)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def _serve() -> None:
+    """Be a child: read tasks from stdin and write replies to what was stdout."""
+    tasks = os.fdopen(os.dup(0), "rb")
+    replies = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what a solver prints must not get between the replies
+    parent, pickled = pickle.load(tasks)
+    _end_with_parent(parent)
+    function = error = None
+    try:
+        function = pickle.loads(pickled)
+    except Exception as problem:
+        error = f"cannot be run in another process: {_sentence(problem)}"
+    with suppress(EOFError, KeyboardInterrupt, BrokenPipeError):
+        while True:
+            task = pickle.load(tasks)
+            value: Any = None
+            if function is not None:
+                outcome = _attempt(lambda data: function(pickle.loads(data)), 0, task)
+                value, error = outcome.value, outcome.error
+            try:
+                reply = pickle.dumps((value, error))
+            except Exception as problem:
+                reply = pickle.dumps((None, f"its result cannot be sent: {_sentence(problem)}"))
+            pickle.dump(reply, replies)
+            replies.flush()
