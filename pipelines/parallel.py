@@ -6,6 +6,7 @@ crashes, hangs or eats memory takes down that child and nothing else.
 
 from __future__ import annotations
 
+import itertools
 import os
 import pickle
 import select
@@ -14,7 +15,7 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sized
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
@@ -40,7 +41,7 @@ class Outcome(Generic[Result]):
 
 def run(
     function: Callable[[Task], Result],
-    tasks: Sequence[Task],
+    tasks: Iterable[Task],
     *,
     jobs: int = 1,
     timeout: float | None = None,
@@ -52,41 +53,48 @@ def run(
 
     A task that raises, crashes its process, or takes longer than `timeout` seconds costs only
     itself: it is tried `retries` times more, then its outcome carries the error. Tasks are begun
-    in their order. The function must be a module's own, so that other processes can import it. With
-    one job and no timeout on this machine everything runs in this process.
+    in their order, and taken from the iterable as needed. The function must be a module's own, so
+    that other processes can import it. With one job and no timeout on this machine everything runs
+    in this process.
 
     `backend` is `loky` (this machine), `dask` (the cluster at the address `cluster`) or `ray`.
     """
     if backend not in BACKENDS:
         raise _input_error(f"{backend} is not a backend: expected one of {', '.join(BACKENDS)}")
-    if backend == "loky" and timeout is None and (jobs == 1 or len(tasks) <= 1):
+    alone = jobs == 1 or (isinstance(tasks, Sized) and len(tasks) <= 1)
+    if backend == "loky" and timeout is None and alone:
         yield from (_attempt(function, index, task) for index, task in enumerate(tasks))
         return
     # Pickled once, and unpickled only in the children: the workers stay small.
     pickled = pickle.dumps(function)
+    begun: dict[int, bytes] = {}  # and not finished
+    to_begin = ((index, pickle.dumps(task)) for index, task in enumerate(tasks))
+
+    def calls(again: dict[int, bytes]) -> Iterator[Any]:
+        for index, task in itertools.chain(again.items(), to_begin):
+            begun[index] = task
+            yield joblib.delayed(_in_child)(pickled, index, task, timeout, retries)
+
+    lost = 0
     with _backend(backend, cluster):
-        waiting, lost = dict(enumerate(tasks)), 0
-        while waiting:
+        while True:
             pool = joblib.Parallel(
                 n_jobs=jobs if backend == "loky" else -1,
+                backend="loky" if backend == "loky" else None,
                 return_as="generator_unordered",
                 batch_size=1,
-                pre_dispatch=jobs if backend == "loky" else "2 * n_jobs",
-                **({"backend": "loky"} if backend == "loky" else {}),
+                pre_dispatch="1.5 * n_jobs",
             )
-            calls = [
-                joblib.delayed(_in_child)(pickled, index, pickle.dumps(task), timeout, retries)
-                for index, task in waiting.items()
-            ]
-            outcomes = pool(calls)
+            outcomes = pool(calls(dict(sorted(begun.items()))))
             try:
                 for index, reply in outcomes:
-                    del waiting[index]
+                    del begun[index]
                     lost = 0
                     value, error = pickle.loads(reply)
                     yield Outcome(index, value, error)
-            except BaseException as problem:
-                # A killed worker breaks the whole pool: what it had not finished is begun again.
+                return
+            except Exception as problem:
+                # A killed worker breaks the whole pool: what was not finished is begun again.
                 lost += 1
                 if not _is_lost_worker(problem) or lost > _LOST_WORKERS:
                     raise
@@ -175,6 +183,7 @@ class _Child:
             start_new_session=True,  # Ctrl-C is for the command, which ends its children itself
         )
         self._send((os.getpid(), function))
+        self.is_ready = False
 
     def _send(self, message: Any) -> None:
         assert self.process.stdin is not None
@@ -185,6 +194,8 @@ class _Child:
         """Return what the task replied, or one sentence on why it did not."""
         assert self.process.stdout is not None
         try:
+            if not self.is_ready:  # the imports do not count as the task's time
+                self.is_ready = pickle.load(self.process.stdout)
             self._send(task)
             ready, _, _ = select.select([self.process.stdout], [], [], timeout)
             if not ready:
@@ -270,6 +281,8 @@ def _serve() -> None:
     except Exception as problem:
         error = f"cannot be run in another process: {_sentence(problem)}"
     with suppress(EOFError, KeyboardInterrupt, BrokenPipeError):
+        pickle.dump(True, replies)
+        replies.flush()
         while True:
             task = pickle.load(tasks)
             value: Any = None
