@@ -198,6 +198,8 @@ static PyObject *call(PyObject *const *args, Py_ssize_t count, int with_heads,
 EXPORT(attention_forward, 1)
 EXPORT(attention_backward_rows, 1)
 EXPORT(attention_backward_columns, 1)
+EXPORT(self_attention_forward, 1)
+EXPORT(self_attention_backward, 1)
 EXPORT(edge_sums_forward, 0)
 EXPORT(edge_sums_backward_rows, 0)
 EXPORT(edge_sums_backward_columns, 0)
@@ -291,6 +293,8 @@ static PyMethodDef methods[] = {
     METHOD(attention_forward),
     METHOD(attention_backward_rows),
     METHOD(attention_backward_columns),
+    METHOD(self_attention_forward),
+    METHOD(self_attention_backward),
     METHOD(edge_sums_forward),
     METHOD(edge_sums_backward_rows),
     METHOD(edge_sums_backward_columns),

@@ -12,6 +12,8 @@
 #define LOAD(p) (*(const VEC *)(p))
 #define STORE(p) (*(VEC *)(p))
 #define ALL(x) NAME(all)((REAL)(x))
+#define PANEL (2 * LANES) /* columns of a matrix that a product works on at once */
+#define TILE 48           /* rows that stay in the cache; a multiple of the 6 worked on at once */
 
 typedef REAL VEC __attribute__((vector_size(32), aligned(sizeof(REAL)), may_alias));
 typedef INTEGER INTS __attribute__((vector_size(32), aligned(sizeof(REAL)), may_alias));
@@ -342,4 +344,199 @@ static void NAME(edge_sums_backward_columns)(long first, long last, const struct
             STORE(grad_source + j * d + k) = sum;
             STORE(grad_edge + j * d + k) = weighted;
         }
+}
+
+/* C (rows x PANEL) = A B, or += with `add`. A[r, k] stands at r * a_row + k * a_step. */
+INLINE void NAME(block)(const int rows, const long depth, const REAL *A, const long a_row,
+                        const long a_step, const REAL *B, const long b_row, REAL *C,
+                        const long c_row, const int add)
+{
+    VEC c[6][2];
+    for (int r = 0; r < rows; r++) {
+        c[r][0] = add ? LOAD(C + r * c_row) : ALL(0);
+        c[r][1] = add ? LOAD(C + r * c_row + LANES) : ALL(0);
+    }
+    for (long k = 0; k < depth; k++) {
+        const VEC left = LOAD(B + k * b_row), right = LOAD(B + k * b_row + LANES);
+        for (int r = 0; r < rows; r++) {
+            const VEC a = ALL(A[r * a_row + k * a_step]);
+            c[r][0] = FMA(a, left, c[r][0]);
+            c[r][1] = FMA(a, right, c[r][1]);
+        }
+    }
+    for (int r = 0; r < rows; r++) {
+        STORE(C + r * c_row) = c[r][0];
+        STORE(C + r * c_row + LANES) = c[r][1];
+    }
+}
+
+/* C (rows x PANEL panels) = A B, or +=. A panel of B or C begins b_panel, c_panel after the last. */
+INLINE void NAME(product)(const long rows, const long depth, const long panels, const REAL *A,
+                          const long a_row, const long a_step, const REAL *B, const long b_row,
+                          const long b_panel, REAL *C, const long c_row, const long c_panel,
+                          const int add)
+{
+    for (long p = 0; p < panels; p++) {
+        const REAL *b = B + p * b_panel;
+        REAL *c = C + p * c_panel;
+        long r = 0;
+        for (; r + 6 <= rows; r += 6)
+            NAME(block)(6, depth, A + r * a_row, a_row, a_step, b, b_row, c + r * c_row, c_row, add);
+        for (; r + 2 <= rows; r += 2)
+            NAME(block)(2, depth, A + r * a_row, a_row, a_step, b, b_row, c + r * c_row, c_row, add);
+        for (; r < rows; r++)
+            NAME(block)(1, depth, A + r * a_row, a_row, a_step, b, b_row, c + r * c_row, c_row, add);
+    }
+}
+
+static __attribute__((unused)) void NAME(sigmoid)(const long rows, const long columns, REAL *x, const long stride)
+{
+    for (long r = 0; r < rows; r++)
+        for (long k = 0; k < columns; k += LANES)
+            STORE(x + r * stride + k) =
+                1 / (1 + NAME(exp)(-NAME(clamp)(LOAD(x + r * stride + k), 87)));
+}
+
+/* Self-attention within each graph. Scratch of one call, for the heads together: */
+struct NAME(scratch) {
+    REAL *tile, *second, *sums, *transposed, *total;
+};
+
+static REAL *NAME(allocate)(struct NAME(scratch) *b, const long d, const long all)
+{
+    REAL *memory = malloc((2 * TILE * (all + PANEL) + 2 * all * d + 2 * all) * sizeof(REAL));
+    b->tile = memory;
+    b->second = b->tile + TILE * (all + PANEL);
+    b->sums = b->second + TILE * (all + PANEL);
+    b->transposed = b->sums + all * d;
+    b->total = b->transposed + all * d;
+    return memory;
+}
+
+/* sums (heads, d, d) += a^T b and total (heads * d) += sum of a, over rows of a tile; head h of b
+ * begins b_head after the last. The tile's stride is no power of two: its columns must not share a
+ * cache set. */
+static void NAME(accumulate)(const long rows, const long heads, const long d, const REAL *a,
+                             const REAL *b, const long b_row, const long b_head, REAL *sums)
+{
+    const long stride = heads * d + PANEL;
+    for (long h = 0; h < heads; h++)
+        NAME(product)(d, rows, d / PANEL, a + h * d, 1, stride, b + h * b_head, b_row, PANEL,
+                      sums + h * d * d, d, PANEL, 1);
+}
+
+static void NAME(transpose)(const long heads, const long d, const REAL *in, REAL *out)
+{
+    for (long h = 0; h < heads; h++)
+        for (long i = 0; i < d; i++)
+            for (long j = 0; j < d; j++)
+                out[(h * d + j) * d + i] = in[(h * d + i) * d + j];
+}
+
+/* sums = sigma(K)^T x and total = sum of sigma(K), of one graph. */
+static void NAME(summarise_keys)(const long first, const long last, const long heads, const long d,
+                                 const REAL *sigma_K, const REAL *x, const struct NAME(scratch) b)
+{
+    const long all = heads * d, stride = all + PANEL;
+    memset(b.sums, 0, all * d * sizeof(REAL));
+    memset(b.total, 0, all * sizeof(REAL));
+    for (long i = first; i < last; i += TILE) {
+        const long rows = last - i < TILE ? last - i : TILE;
+        for (long r = 0; r < rows; r++)
+            for (long k = 0; k < all; k += LANES) {
+                const VEC key = LOAD(sigma_K + (i + r) * all + k);
+                STORE(b.tile + r * stride + k) = key;
+                STORE(b.total + k) = LOAD(b.total + k) + key;
+            }
+        NAME(accumulate)(rows, heads, d, b.tile, x + i * d, d, 0, b.sums);
+    }
+}
+
+static void NAME(self_attention_forward)(long first, long last, const struct sizes s, void **a)
+{
+    const int64_t *pointers = a[0], *query_pointers = a[1];
+    const REAL *sigma_Q = a[2], *sigma_K = a[3], *x = a[4];
+    REAL *below = a[5], *out = a[6];
+    const long d = s.width, heads = s.heads, all = heads * d;
+    struct NAME(scratch) b;
+    REAL *memory = NAME(allocate)(&b, d, all);
+    for (long g = first; g < last; g++) {
+        NAME(summarise_keys)(pointers[g], pointers[g + 1], heads, d, sigma_K, x, b);
+        for (long i = query_pointers[g]; i < query_pointers[g + 1]; i += TILE) {
+            const long end = query_pointers[g + 1], rows = end - i < TILE ? end - i : TILE;
+            for (long h = 0; h < heads; h++) {
+                const REAL *query = sigma_Q + i * all + h * d;
+                REAL *result = out + i * all + h * d;
+                NAME(product)(rows, d, d / PANEL, query, all, 1, b.sums + h * d * d, d, PANEL,
+                              result, all, PANEL, 0);
+                for (long r = 0; r < rows; r++) {
+                    const REAL sum = NAME(dot)(query + r * all, b.total + h * d, d) + (REAL)EPSILON;
+                    below[(i + r) * heads + h] = sum;
+                    for (long k = 0; k < d; k += LANES)
+                        STORE(result + r * all + k) = LOAD(result + r * all + k) / sum;
+                }
+            }
+        }
+    }
+    free(memory);
+}
+
+/* grad = grad * s * (1 - s), the derivative of s = sigma(.). */
+INLINE void NAME(through_sigmoid)(const REAL *s, REAL *grad, const long count)
+{
+    for (long k = 0; k < count; k += LANES)
+        STORE(grad + k) = LOAD(grad + k) * LOAD(s + k) * (1 - LOAD(s + k));
+}
+
+static void NAME(self_attention_backward)(long first, long last, const struct sizes s, void **a)
+{
+    const int64_t *pointers = a[0], *query_pointers = a[1];
+    const REAL *sigma_Q = a[2], *sigma_K = a[3], *x = a[4], *below = a[5], *out = a[6], *grad = a[7];
+    REAL *grad_Q = a[8], *grad_K = a[9], *grad_x = a[10];
+    const long d = s.width, heads = s.heads, all = heads * d, stride = all + PANEL;
+    struct NAME(scratch) b;
+    REAL *memory = NAME(allocate)(&b, d, all), *grad_total = b.total + all;
+    for (long g = first; g < last; g++) {
+        NAME(summarise_keys)(pointers[g], pointers[g + 1], heads, d, sigma_K, x, b);
+        NAME(transpose)(heads, d, b.sums, b.transposed);
+        memset(b.sums, 0, all * d * sizeof(REAL)); /* from here on their gradient */
+        memset(grad_total, 0, all * sizeof(REAL));
+        for (long i = query_pointers[g]; i < query_pointers[g + 1]; i += TILE) {
+            const long end = query_pointers[g + 1], rows = end - i < TILE ? end - i : TILE;
+            for (long h = 0; h < heads; h++) {
+                for (long r = 0; r < rows; r++) {
+                    const long node = (i + r) * all + h * d, here = r * stride + h * d;
+                    const REAL factor = 1 / below[(i + r) * heads + h];
+                    const REAL to_below = -factor * NAME(dot)(grad + node, out + node, d);
+                    for (long k = 0; k < d; k += LANES) {
+                        const VEC query = LOAD(sigma_Q + node + k);
+                        STORE(b.tile + here + k) = query;
+                        STORE(b.second + here + k) = LOAD(grad + node + k) * factor;
+                        STORE(grad_Q + node + k) = to_below * LOAD(b.total + h * d + k);
+                        STORE(grad_total + h * d + k) =
+                            FMA(ALL(to_below), query, LOAD(grad_total + h * d + k));
+                    }
+                }
+                NAME(product)(rows, d, d / PANEL, b.second + h * d, stride, 1,
+                              b.transposed + h * d * d, d, PANEL, grad_Q + i * all + h * d, all,
+                              PANEL, 1);
+            }
+            NAME(accumulate)(rows, heads, d, b.tile, b.second, stride, d, b.sums);
+            NAME(through_sigmoid)(sigma_Q + i * all, grad_Q + i * all, rows * all);
+        }
+        NAME(transpose)(heads, d, b.sums, b.transposed);
+        for (long i = pointers[g]; i < pointers[g + 1]; i += TILE) {
+            const long rows = pointers[g + 1] - i < TILE ? pointers[g + 1] - i : TILE;
+            for (long r = 0; r < rows; r++)
+                memcpy(grad_K + (i + r) * all, grad_total, all * sizeof(REAL));
+            for (long h = 0; h < heads; h++) {
+                NAME(product)(rows, d, d / PANEL, x + i * d, d, 1, b.transposed + h * d * d, d,
+                              PANEL, grad_K + i * all + h * d, all, PANEL, 1);
+                NAME(product)(rows, d, d / PANEL, sigma_K + i * all + h * d, all, 1,
+                              b.sums + h * d * d, d, PANEL, grad_x + i * d, d, PANEL, h > 0);
+            }
+            NAME(through_sigmoid)(sigma_K + i * all, grad_K + i * all, rows * all);
+        }
+    }
+    free(memory);
 }

@@ -4,65 +4,12 @@
  * the same network in plain torch operators and defines the result.
  */
 
-#define TILE 48 /* rows; a multiple of the 6 that the product works on at once */
-
-/* C (rows x 16) = A B, or += with `add`. A[r, k] stands at r * a_row + k * a_step. */
-INLINE void NAME(block)(const int rows, const long depth, const float *A, const long a_row,
-                        const long a_step, const float *B, const long b_row, float *C,
-                        const long c_row, const int add)
-{
-    VEC c[6][2];
-    for (int r = 0; r < rows; r++) {
-        c[r][0] = add ? LOAD(C + r * c_row) : ALL(0);
-        c[r][1] = add ? LOAD(C + r * c_row + 8) : ALL(0);
-    }
-    for (long k = 0; k < depth; k++) {
-        const VEC left = LOAD(B + k * b_row), right = LOAD(B + k * b_row + 8);
-        for (int r = 0; r < rows; r++) {
-            const VEC a = ALL(A[r * a_row + k * a_step]);
-            c[r][0] = FMA(a, left, c[r][0]);
-            c[r][1] = FMA(a, right, c[r][1]);
-        }
-    }
-    for (int r = 0; r < rows; r++) {
-        STORE(C + r * c_row) = c[r][0];
-        STORE(C + r * c_row + 8) = c[r][1];
-    }
-}
-
-/* C (rows x 16 panels) = A B, or +=. A panel of B or C begins b_panel, c_panel after the last. */
-INLINE void NAME(product)(const long rows, const long depth, const long panels, const float *A,
-                          const long a_row, const long a_step, const float *B, const long b_row,
-                          const long b_panel, float *C, const long c_row, const long c_panel,
-                          const int add)
-{
-    for (long p = 0; p < panels; p++) {
-        const float *b = B + p * b_panel;
-        float *c = C + p * c_panel;
-        long r = 0;
-        for (; r + 6 <= rows; r += 6)
-            NAME(block)(6, depth, A + r * a_row, a_row, a_step, b, b_row, c + r * c_row, c_row, add);
-        for (; r + 2 <= rows; r += 2)
-            NAME(block)(2, depth, A + r * a_row, a_row, a_step, b, b_row, c + r * c_row, c_row, add);
-        for (; r < rows; r++)
-            NAME(block)(1, depth, A + r * a_row, a_row, a_step, b, b_row, c + r * c_row, c_row, add);
-    }
-}
-
 /* C (rows, columns) = A (rows, depth) times a packed matrix. */
 static __attribute__((noinline)) void NAME(times)(const long rows, const long depth,
                                                   const long columns, const float *A,
                                                   const float *packed, float *C)
 {
     NAME(product)(rows, depth, columns / 16, A, depth, 1, packed, 16, depth * 16, C, columns, 16, 0);
-}
-
-static void NAME(sigmoid)(const long rows, const long columns, float *x, const long stride)
-{
-    for (long r = 0; r < rows; r++)
-        for (long k = 0; k < columns; k += LANES)
-            STORE(x + r * stride + k) =
-                1 / (1 + NAME(exp)(-NAME(clamp)(LOAD(x + r * stride + k), 87)));
 }
 
 static void NAME(relu)(const long rows, const long d, const float *bias, float *x)

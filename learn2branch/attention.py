@@ -9,6 +9,7 @@ moved to the query and to the output (docs/backbone.md); the backbone does so wi
 
 from __future__ import annotations
 
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -42,29 +43,49 @@ def self_attention(
     `K` is (n, heads * d), `x` is (n, d), both with `sizes` nodes of each graph; `Q` and the result
     are (k, heads * d), with `query_sizes` nodes of each.
     """
+    if usable(x.shape[1], Q, K, x) and x.shape[1] % 16 == 0:
+        return _SelfAttention.apply(Q, K, x, _pointers(query_sizes), _pointers(sizes))
     d = x.shape[1]
     heads = Q.shape[1] // d
-    sigma_Q, sigma_K = Q.sigmoid(), K.sigmoid()
-    if len(set(sizes)) == 1 and len(set(query_sizes)) == 1:  # one batched product for all graphs
-        groups = [(sigma_Q, sigma_K, x, len(sizes))]
-    else:
-        parts = (sigma_Q.split(query_sizes), sigma_K.split(sizes), x.split(sizes))
-        groups = [(*part, 1) for part in zip(*parts, strict=True)]
+    parts = (Q.sigmoid().split(query_sizes), K.sigmoid().split(sizes), x.split(sizes))
     results = []
-    for q, k, v, graphs in groups:
-        if q.shape[0] == 0:
-            continue
-        q = q.view(graphs, -1, heads, d).transpose(1, 2)  # (graphs, heads, n, d)
-        k = k.view(graphs, -1, heads, d).transpose(1, 2)
-        v = v.view(graphs, 1, -1, d)
-        if k.shape[2] < d:  # fewer nodes than columns: the quadratic form is the cheaper one
-            M = q @ k.transpose(2, 3)
-            result = (M / (M.sum(dim=3, keepdim=True) + EPSILON)) @ v
-        else:
-            total = k.sum(dim=2).unsqueeze(-1)
-            result = (q @ (k.transpose(2, 3) @ v)) / (q @ total + EPSILON)
-        results.append(result.transpose(1, 2).reshape(-1, heads * d))
-    return torch.cat(results) if results else torch.zeros_like(Q)
+    for q, k, v in zip(*parts, strict=True):
+        q = q.view(-1, heads, d).transpose(0, 1)  # (heads, n, d)
+        k = k.view(-1, heads, d).transpose(0, 1)
+        total = k.sum(dim=1).unsqueeze(-1)
+        result = (q @ (k.transpose(1, 2) @ v)) / (q @ total + EPSILON)
+        results.append(result.transpose(0, 1).reshape(-1, heads * d))
+    return torch.cat(results)
+
+
+def _pointers(sizes: list[int]) -> Tensor:
+    return torch.tensor([0, *accumulate(sizes)])
+
+
+class _SelfAttention(torch.autograd.Function):
+    """`self_attention` in C, graph by graph."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, Q: Tensor, K: Tensor, x: Tensor, query_pointers: Tensor, pointers: Tensor
+    ) -> Tensor:
+        Q, K, x, d = Q.sigmoid().contiguous(), K.sigmoid().contiguous(), x.contiguous(), x.shape[1]
+        below = x.new_empty(Q.shape[0], Q.shape[1] // d)
+        out = torch.empty_like(Q)
+        graphs = pointers.shape[0] - 1
+        sizes = (x.dtype == torch.float64, torch.get_num_threads(), graphs, Q.shape[1] // d, d)
+        tensors = (pointers, query_pointers, Q, K, x, below, out)
+        KERNELS.self_attention_forward(*sizes, *map(address, tensors))
+        ctx.save_for_backward(*tensors)
+        ctx.sizes = sizes
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None]:
+        tensors, grad = ctx.saved_tensors, grad.contiguous()
+        grads = tuple(torch.empty_like(tensor) for tensor in tensors[2:5])
+        KERNELS.self_attention_backward(*ctx.sizes, *map(address, (*tensors, grad, *grads)))
+        return *grads, None, None
 
 
 def cross_attention(q: Tensor, x: Tensor, entries: NonZeros, backend: str = "auto") -> Tensor:
