@@ -87,13 +87,20 @@ def free_binaries(arrays: MilpArrays) -> Ints:
 
 
 def most_certain(
-    probabilities: Floats, candidates: Ints, region: TrustRegion, binaries: int
+    probabilities: Floats,
+    candidates: Ints,
+    region: TrustRegion,
+    binaries: int,
+    at_most: int | None = None,
 ) -> Assignment:
     """Choose the k0 lowest and the k1 highest predictions among candidates; ties by position.
 
-    Where they would overlap, the ones go first.
+    Where they would overlap, the ones go first. `at_most` bounds k0 + k1, in proportion.
     """
     k0, k1, delta = region.counts(binaries)
+    if at_most is not None and k0 + k1 > at_most:
+        k0 = k0 * at_most // (k0 + k1)
+        k1 = at_most - k0 if k1 else 0
     ascending = candidates[np.argsort(probabilities[candidates], kind="stable")]
     ones = ascending[max(len(ascending) - k1, 0) :]
     zeros = ascending[: min(k0, len(ascending) - len(ones))]
@@ -192,7 +199,10 @@ class _Loop:
             seconds = min(left, region.time * self.time_limit)
             if number == len(regions) and region.time == 1:
                 seconds = left
-            held = most_certain(probabilities, candidates, region, binaries)
+            # Later rounds leave half of what is undecided free: the paper's schedule for workload
+            # would hold more variables than there are left.
+            at_most = None if number == 1 else len(candidates) // 2
+            held = most_certain(probabilities, candidates, region, binaries, at_most)
             self._phase(f"region {number}", seconds, held, fixed, fixed_to)
             if self.best is None:
                 continue

@@ -19,6 +19,9 @@ from pipelines.progress import is_verbose, say
 COMMANDS = {
     "generate": "pipelines.cli.generate",
     "check": "pipelines.cli.check",
+    "collect": "pipelines.cli.collect",
+    "instance": "pipelines.cli.instance",
+    "element": "pipelines.cli.element",
 }
 
 

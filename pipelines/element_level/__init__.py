@@ -1,0 +1,1 @@
+"""Predicting the values of binary variables, and searching near the prediction."""

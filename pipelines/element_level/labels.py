@@ -1,0 +1,125 @@
+"""Labels on disk: an instance's graph and a pool of its good solutions, in one file of arrays.
+
+docs/element-level.md describes the file. Nothing in it is pickled, and it appears only when whole.
+"""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from learn2branch.errors import InputError
+from learn2branch.features import ELEMENT
+from learn2branch.graph import BipartiteGraph
+from learn2branch.runs import replace_file
+
+FORMAT = 1  # of the file; raised whenever an older version could not read it
+SUFFIX = ".npz"
+
+Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Labels:
+    """What is known about one instance."""
+
+    graph: BipartiteGraph
+    binaries: npt.NDArray[np.int64]  # (b,), variables of the graph
+    solutions: Bools  # (s, b), best first
+    objectives: Floats  # (s,), of the solutions
+    maximise: bool
+    seconds: Floats  # (i,), when each incumbent was found
+    incumbents: Floats  # (i,), their objective values
+    facts: dict[str, Any]  # instance, status, bound, solver, time_limit, position
+
+    @property
+    def best(self) -> Bools:
+        """The binaries in the best solution; (b,)."""
+        best: Bools = self.solutions[0]
+        return best
+
+    def target(self, temperature: float) -> Floats:
+        """Return the weighted mean of the pool, (b,); better solutions weigh more.
+
+        Weights are a softmax of minus the gap to the best, in units of `temperature` times the
+        best objective value. The weighted sum of the solutions' cross-entropies equals the
+        cross-entropy against this mean, as it is linear in the label: one target does for all.
+        """
+        unit = temperature * max(abs(self.objectives[0]), 1e-9)
+        weights = np.exp(-np.abs(self.objectives - self.objectives[0]) / unit)
+        mean: Floats = weights @ self.solutions / weights.sum()
+        return mean
+
+    def write(self, path: Path) -> None:
+        """Write the file."""
+        graph = self.graph
+        names = list(self.facts)
+        buffer = io.BytesIO()
+        np.savez_compressed(
+            buffer,
+            format=np.int64(FORMAT),
+            schema=np.array(ELEMENT.hash),
+            constraint_features=graph.constraint_features.numpy(),
+            edge_index=graph.edge_index.numpy().astype(np.int32),
+            edge_values=graph.edge_values.numpy(),
+            variable_features=graph.variable_features.numpy(),
+            binaries=self.binaries.astype(np.int32),
+            solutions=np.packbits(self.solutions, axis=1),
+            objectives=self.objectives,
+            maximise=np.bool_(self.maximise),
+            seconds=self.seconds,
+            incumbents=self.incumbents,
+            fact_names=np.array(names),
+            fact_values=np.array([str(self.facts[name]) for name in names]),
+        )
+        path.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(path, buffer.getvalue())
+
+
+def read_labels(path: Path) -> Labels:
+    """Read one file."""
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            if int(arrays["format"]) != FORMAT:
+                raise InputError(
+                    f"{path} has label format {int(arrays['format'])}, this version reads "
+                    f"{FORMAT}: collect again"
+                )
+            if str(arrays["schema"]) != ELEMENT.hash:
+                raise InputError(f"{path} holds other features than this version: collect again")
+            binaries = arrays["binaries"].astype(np.int64)
+            packed = arrays["solutions"]
+            names, values = arrays["fact_names"].tolist(), arrays["fact_values"].tolist()
+            return Labels(
+                BipartiteGraph(
+                    torch.from_numpy(arrays["constraint_features"]),
+                    torch.from_numpy(arrays["edge_index"].astype(np.int64)),
+                    torch.from_numpy(arrays["edge_values"]),
+                    torch.from_numpy(arrays["variable_features"]),
+                ),
+                binaries,
+                np.unpackbits(packed, axis=1, count=len(binaries)).astype(bool),
+                arrays["objectives"],
+                bool(arrays["maximise"]),
+                arrays["seconds"],
+                arrays["incumbents"],
+                dict(zip(names, values, strict=True)),
+            )
+    except (ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"{path} is not a file of labels: delete it and collect again") from error
+
+
+def label_files(folder: Path | str) -> list[Path]:
+    """Return the files of labels in a folder, sorted."""
+    files = sorted(Path(folder).glob(f"*{SUFFIX}"))
+    return [file for file in files if not file.name.startswith(".")]
