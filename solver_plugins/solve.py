@@ -16,6 +16,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -92,9 +93,7 @@ def solve(
     policy or a callable. With neither, SCIP's default rule branches. `parameters` are SCIP's and
     are set last. `solution` is a file for the best solution, written if there is one.
     """
-    model = Model()
-    if not log:
-        model.hideOutput()
+    model = new_model(log)
     read_instance(model, instance)
     apply_protocol(model, protocol, seed, time_limit)
     if node_limit is not None:
@@ -126,20 +125,29 @@ def solve(
     return result
 
 
+def new_model(log: bool = False) -> Model:
+    """Return an empty model, silent unless its log is wanted."""
+    model = Model()
+    if not log:
+        model.hideOutput()
+    return model
+
+
 def prefer_rule(model: Model, rule: str) -> None:
     """Let one of SCIP's branching rules decide at every node."""
-    if rule not in (known := scip_rules(model)):
-        raise InputError(f"SCIP has no branching rule {rule!r}: it has {', '.join(known)}")
+    if rule not in scip_rules():
+        raise InputError(f"SCIP has no branching rule {rule!r}: it has {', '.join(scip_rules())}")
     model.setParam(f"branching/{rule}/priority", _FIRST)
     model.setParam(f"branching/{rule}/maxdepth", -1)
     model.setParam(f"branching/{rule}/maxbounddist", 1.0)
 
 
-def scip_rules(model: Model | None = None) -> list[str]:
+@cache
+def scip_rules() -> tuple[str, ...]:
     """Return the names of SCIP's branching rules, sorted."""
-    names = (model or Model()).getParams()
-    rules = (name.split("/")[1] for name in names if name.endswith("/priority"))
-    return sorted({rule for rule in rules if f"branching/{rule}/maxbounddist" in names})
+    names = new_model().getParams()
+    rules = (name.split("/")[1] for name in names if name.endswith("/maxbounddist"))
+    return tuple(sorted(set(rules)))
 
 
 def set_parameters(model: Model, parameters: Mapping[str, Any]) -> None:

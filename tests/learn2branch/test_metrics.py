@@ -60,6 +60,7 @@ def test_a_state_without_candidates_is_refused() -> None:
         metrics.accuracy_at(1, torch.ones(1), torch.ones(1), torch.tensor([0, 0, 1]))
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.booleans(), st.booleans()), min_size=2, max_size=30))
 def test_mcc_is_the_correlation_of_prediction_and_truth(pairs: list[tuple[bool, bool]]) -> None:
     predicted, actual = np.array(pairs, dtype=float).T
@@ -163,6 +164,29 @@ def test_identical_runs_do_not_differ() -> None:
     assert metrics.compare([]).instances == 0
     with pytest.raises(ValueError, match="paired"):
         metrics.compare([([1.0, 2.0], [1.0])])
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(-4, 4), min_size=1, max_size=9))
+def test_the_signed_rank_test_counts_all_signs(differences: list[int]) -> None:
+    from scipy.stats import rankdata
+
+    values = np.array([d for d in differences if d], dtype=float)
+    if len(values) == 0:
+        assert metrics.wilcoxon(differences) == 1.0
+        return
+    ranks = rankdata(np.abs(values))
+    sums = np.array([ranks @ signs for signs in itertools.product((0, 1), repeat=len(values))])
+    observed = ranks @ (values > 0)
+    tail = min(np.mean(sums <= observed), np.mean(sums >= observed))
+    assert metrics.wilcoxon(differences) == pytest.approx(min(1.0, 2 * tail))
+
+
+def test_the_signed_rank_test_agrees_with_scipy_without_ties() -> None:
+    from scipy.stats import wilcoxon
+
+    values = np.random.default_rng(3).normal(0.3, 1, 40)
+    assert metrics.wilcoxon(values) == pytest.approx(wilcoxon(values, method="exact").pvalue)
 
 
 def test_holm_multiplies_the_smallest_by_their_number() -> None:

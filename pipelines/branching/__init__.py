@@ -1,0 +1,1 @@
+"""Learning to branch: collect samples, train a policy, evaluate it in the solver."""

@@ -1,0 +1,228 @@
+"""Solving instances with several policies and seeds, side by side, into `results.csv`.
+
+What the numbers mean and how they are compared is the report's business, not done here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shlex
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from learn2branch.errors import InputError
+from pipelines import machine, parallel
+from pipelines.branching.policies import Choice, find_choices
+from pipelines.branching.results import FILE, Circumstances, Results, Row, Trial
+from pipelines.inputs import find_instances
+from pipelines.progress import detail, say, track
+from solver_plugins.solve import Solve, solve
+
+SPLITS = ("test", "transfer")
+# A solve that has not ended this long after its limit hangs, and is killed.
+_GRACE = 60.0
+
+
+@dataclass(frozen=True)
+class Task:
+    """One solve, as a worker process needs it."""
+
+    instance: Path
+    choice: Choice
+    seed: int
+    protocol: str
+    time_limit: float
+    node_limit: int | None
+
+
+def evaluate(
+    problem: str | None = None,
+    instances: Sequence[str | Path] = (),
+    policies: Iterable[str] = (),
+    *,
+    preset: str = "paper",
+    splits: Sequence[str] = (),
+    count: int | None = None,
+    seeds: int = 5,
+    time_limit: float = 3600.0,
+    node_limit: int | None = None,
+    protocol: str = "gasse",
+    jobs: int = 1,
+    out: Path | str | None = None,
+    data: Path | str = "data",
+    runs: Path | str = "runs",
+) -> tuple[Path, list[Row]]:
+    """Solve every instance with every policy and every seed; return the file and the rows asked.
+
+    The instances are a family's test and transfer splits, generated if need be, or a user's own.
+    Rows that the file already has are not run again, so an interrupted evaluation goes on.
+    """
+    if (problem is None) == (not instances):
+        raise InputError("give a family (--problem) or your own files (--instances), one of them")
+    choices = find_choices(policies, problem, runs)
+    if problem is None:
+        files = _own(instances)
+    else:
+        files = _of_family(problem, preset, splits, count, data, jobs)
+    folder = Path(out) if out else Path("results") / (f"{problem}-{preset}" if problem else "own")
+    free = machine.free_cores()
+    _warn_about_times(jobs, free)
+    common: dict[str, Any] = {
+        "protocol": protocol,
+        "time_limit": float(time_limit),
+        "node_limit": node_limit,
+        "jobs": jobs,
+        "cores": machine.cores(),
+        "free_cores": free,
+        "machine": machine.describe(),
+        "versions": machine.versions(),
+        "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+    }
+    hashes = {file: _hash(file) for _, file in files}
+    wanted: dict[Trial, Task] = {}
+    for number, (trial, file) in enumerate(files):
+        for seed in range(seeds):
+            # Side by side, and none always first: what disturbs the machine disturbs all alike.
+            turn = (number + seed) % len(choices)
+            for choice in choices[turn:] + choices[:turn]:
+                key = Trial(trial.family, trial.split, trial.instance, choice.label, seed)
+                wanted[key] = Task(file, choice, seed, protocol, float(time_limit), node_limit)
+    with Results(folder / FILE) as results:
+        _check_resumable(results, wanted, hashes, common)
+        done = {row.trial for row in results.rows}
+        missing = [trial for trial in wanted if trial not in done]
+        if len(missing) < len(wanted):
+            say(f"{results.path} has {len(wanted) - len(missing)} of {len(wanted)} runs already")
+        tasks = [wanted[trial] for trial in missing]
+        timeout = time_limit * 1.1 + _GRACE
+        with track("evaluating", len(tasks)) as progress:
+            for outcome in parallel.run(_work, tasks, jobs=jobs, timeout=timeout):
+                trial, task = missing[outcome.index], tasks[outcome.index]
+                how = Circumstances(
+                    **common,
+                    instance_hash=hashes[task.instance],
+                    policy_origin=task.choice.origin,
+                    started=outcome.value[0] if outcome.value else _now(),
+                )
+                row = _row(trial, outcome, how)
+                if row.status == "userinterrupt":
+                    raise KeyboardInterrupt
+                results.append(row)
+                progress.advance(note=f"{trial.instance} {trial.policy}: {row.status}")
+                if row.error:
+                    say(f"{trial.instance}, {trial.policy}, seed {trial.seed}: {row.error}")
+        rows = [row for row in results.rows if row.trial in wanted]
+    return results.path, rows
+
+
+def _work(task: Task) -> tuple[str, Solve]:
+    """Solve in a worker process: one torch thread, the policy loaded once per process."""
+    import torch
+
+    torch.set_num_threads(1)
+    started = _now()
+    policy = _load(str(task.choice.file)) if task.choice.file else None
+    result = solve(
+        task.instance,
+        rule=task.choice.rule,
+        policy=policy,
+        protocol=task.protocol,
+        seed=task.seed,
+        time_limit=task.time_limit,
+        node_limit=task.node_limit,
+    )
+    return started, result
+
+
+@cache
+def _load(file: str) -> Any:
+    from learn2branch.policy import load_policy
+
+    return load_policy(file)
+
+
+def _row(trial: Trial, outcome: parallel.Outcome[tuple[str, Solve]], how: Circumstances) -> Row:
+    if outcome.value is not None:
+        result = outcome.value[1]
+        return Row(trial, result.status, result, "", how)
+    error = outcome.error or "no answer"
+    return Row(trial, _failure(error), None, error, how)
+
+
+def _failure(error: str) -> str:
+    """Tell from the sentence of `parallel.run` what became of a process."""
+    if error.startswith("took longer"):
+        return "killed"
+    return "crashed" if error.startswith("its process ended") else "failed"
+
+
+def _own(patterns: Sequence[str | Path]) -> list[tuple[Trial, Path]]:
+    return [(Trial("", "", str(file), "", 0), file) for file in find_instances(patterns)]
+
+
+def _of_family(
+    problem: str,
+    preset: str,
+    splits: Sequence[str],
+    count: int | None,
+    data: Path | str,
+    jobs: int,
+) -> list[tuple[Trial, Path]]:
+    from instances import FAMILIES
+    from pipelines.generate import generate
+
+    splits = splits or [name for name in SPLITS if name in FAMILIES[problem].splits(preset)]
+    return [
+        (Trial(problem, split, f"{problem}/{preset}/{split}/{file.stem}", "", 0), file)
+        for split in splits
+        for file in generate(problem, preset, split, count, jobs=jobs, out=data)
+    ]
+
+
+def _warn_about_times(jobs: int, free: int) -> None:
+    if jobs > free:
+        say(
+            f"--jobs {jobs} on {free} free cores: times of these runs will not be comparable (node "
+            "counts will); use a quieter machine or a smaller --jobs"
+        )
+
+
+def _check_resumable(
+    results: Results, wanted: dict[Trial, Task], hashes: dict[Path, str], common: dict[str, Any]
+) -> None:
+    """Refuse to add to rows that were made in another way than these will be."""
+    for row in results.rows:
+        how, task = row.circumstances, wanted.get(row.trial)
+        if task is None:
+            continue
+        now = {
+            "protocol": common["protocol"],
+            "time_limit": common["time_limit"],
+            "node_limit": common["node_limit"],
+            "instance_hash": hashes[task.instance],
+            "policy_origin": task.choice.origin,
+        }
+        for name, value in now.items():
+            if getattr(how, name) != value:
+                what = name.replace("_", " ")
+                raise InputError(
+                    f"{results.path} holds runs of {row.trial.policy} with {what} "
+                    f"{getattr(how, name)}, not {value}: choose another --out"
+                )
+    earlier = {row.circumstances.versions for row in results.rows} - {common["versions"]}
+    if earlier:
+        say(f"{results.path} also holds runs of other versions: {'; '.join(sorted(earlier))}")
+    detail(f"rows go to {results.path}")
+
+
+def _hash(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()[:12]
+
+
+def _now() -> str:
+    return datetime.now(timezone.utc).isoformat(timespec="seconds")

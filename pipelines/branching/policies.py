@@ -1,0 +1,115 @@
+"""What `--policy` names: a policy file, a run, a shipped policy, or one of SCIP's own rules."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from learn2branch.errors import InputError
+
+BACKBONES = ("dualattn", "bgnn")
+SCIP_DEFAULT = "relpscost"
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Who branches: one of SCIP's rules by name, or a policy file."""
+
+    label: str  # in tables, unique within an evaluation
+    rule: str | None = None
+    file: Path | None = None
+    fingerprint: str = ""  # of the file's content; empty for a rule
+
+    @property
+    def origin(self) -> str:
+        """Where the decisions come from, for the report."""
+        if self.file is None:
+            return f"SCIP's rule {self.rule}"
+        shipped = self.file.parent.name == "shipped"
+        name = f"shipped {self.file.stem}" if shipped else self.file
+        return f"{name} ({self.fingerprint})"
+
+
+def find_choice(name: str, family: str | None = None, runs: Path | str = "runs") -> Choice:
+    """Find what a name given by a user means; InputError names what could have been meant.
+
+    `dualattn` and `bgnn` are the newest local run of the family (`runs/<family>-<backbone>*`), else
+    the shipped policy; other names are a policy file or the folder of a run, one of SCIP's rules,
+    or a shipped policy.
+    """
+    from learn2branch.policy import find_policy, shipped_policies
+
+    path = Path(name)
+    if name in BACKBONES:
+        found = _of_family(name, family, Path(runs))
+        if found is None:
+            raise InputError(_missing(name, family))
+        return _policy(name, found)
+    if path.is_file():
+        return _policy(path.parent.name if path.name == "policy.pt" else path.stem, path)
+    if (path / "policy.pt").is_file():
+        return _policy(path.name, path / "policy.pt")
+    if path.suffix == ".pt" or len(path.parts) > 1:
+        raise InputError(f"there is no policy file {name}")
+    from solver_plugins.solve import scip_rules
+
+    if name in scip_rules():
+        return Choice(name, rule=name)
+    if name in shipped_policies() or f"{name}-dualattn" in shipped_policies():
+        return _policy(name, find_policy(name))
+    shipped = f", a shipped policy ({', '.join(shipped_policies())})" if shipped_policies() else ""
+    raise InputError(
+        f"there is no policy {name!r}: give a policy.pt, dualattn or bgnn{shipped}, or one of "
+        f"SCIP's rules ({', '.join(scip_rules())})"
+    )
+
+
+def find_choices(
+    names: Iterable[str], family: str | None = None, runs: Path | str = "runs"
+) -> list[Choice]:
+    """Find several; no names mean the defaults, of which bgnn may be missing."""
+    names = list(names)
+    if not names:
+        names = ["dualattn", SCIP_DEFAULT]
+        if _of_family("bgnn", family, Path(runs)) is not None:
+            names.insert(1, "bgnn")
+    choices = [find_choice(name, family, runs) for name in dict.fromkeys(names)]
+    labels = [choice.label for choice in choices]
+    return [
+        choice if labels.count(choice.label) == 1 else _policy(str(choice.file), choice.file)
+        for choice in choices
+    ]
+
+
+def _of_family(backbone: str, family: str | None, runs: Path) -> Path | None:
+    from learn2branch.policy import shipped_policies
+
+    if family is None:
+        return None
+    local = [
+        run / "policy.pt"
+        for run in runs.glob(f"{family}-{backbone}*")
+        if (run / "policy.pt").is_file()
+    ]
+    if local:
+        return max(local, key=lambda path: path.stat().st_mtime)
+    return shipped_policies().get(f"{family}-{backbone}")
+
+
+def _missing(backbone: str, family: str | None) -> str:
+    if family is None:
+        return (
+            f"{backbone} needs a family: give --problem, or a policy.pt, or the name of a shipped "
+            "policy (l2b models lists them)"
+        )
+    return (
+        f"there is no {backbone} policy for {family}, neither in runs/ nor shipped: train one "
+        f"(l2b train --problem {family}), or give a policy.pt"
+    )
+
+
+def _policy(label: str, file: Path | None) -> Choice:
+    assert file is not None
+    return Choice(label, file=file, fingerprint=hashlib.sha256(file.read_bytes()).hexdigest()[:12])

@@ -1,0 +1,1 @@
+"""What reports are made of: tables that print in five ways, and a page that stands alone."""
