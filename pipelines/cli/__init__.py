@@ -20,6 +20,10 @@ COMMANDS = {
     "generate": "pipelines.cli.generate",
     "check": "pipelines.cli.check",
     "collect": "pipelines.cli.collect",
+    "evaluate": "pipelines.cli.evaluate",
+    "solve": "pipelines.cli.solve",
+    "report": "pipelines.cli.report",
+    "models": "pipelines.cli.models",
     "instance": "pipelines.cli.instance",
     "element": "pipelines.cli.element",
 }
