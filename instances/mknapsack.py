@@ -82,8 +82,8 @@ FAMILY = Family(
     parameters=Knapsacks,
     generate=generate,
     presets={
-        "tiny": sizes(Knapsacks(20, 3), transfer=Knapsacks(30, 3)),
-        "small": sizes(Knapsacks(50, 4), transfer=Knapsacks(50, 6)),
+        "tiny": sizes(Knapsacks(30, 3), transfer=Knapsacks(40, 3)),
+        "small": sizes(Knapsacks(40, 4), transfer=Knapsacks(60, 4)),
         "paper": sizes(Knapsacks(100, 6), transfer=Knapsacks(100, 12)),
     },
 )

@@ -13,7 +13,7 @@ from scipy.sparse import csr_array
 
 from instances.drawing import Draw
 from instances.family import Family, sizes
-from instances.milp import Milp, ParameterError, stable_decimals
+from instances.milp import Floats, Milp, ParameterError, stable_decimals
 
 
 @dataclass(frozen=True)
@@ -23,32 +23,37 @@ class Placement:
     items: int = 105
     containers: int = 10
     dimensions: int = 3
-    max_size: int = 100  # sizes are uniform integers from 1 to here
-    slack: float = 1.2  # capacity of a container, in average loads
-    target: float = 1.1  # load that counts as balanced, in average loads: above 1, out of reach
+    max_size: int = 100  # an item's size is a uniform integer from 1 to here,
+    spread: float = 0.2  # and its size in each dimension strays from that by this share at most
+    slack: float = 1.25  # capacity of a container, in average loads
+    target: float = 1.2  # load a container should have, in average loads: above 1, all fall short
 
     def __post_init__(self) -> None:
-        if self.containers < 1 or self.dimensions < 1 or self.items < 5 * self.containers:
+        if self.containers < 1 or self.dimensions < 1 or self.items < self.containers:
             raise ParameterError(
                 f"items {self.items}, containers {self.containers}, dimensions "
-                f"{self.dimensions}: expected at least five items a container, and one dimension"
+                f"{self.dimensions}: expected at least 1 each, and an item a container"
             )
-        if self.slack < 1.1 or self.target <= 0 or self.max_size < 1:
+        if self.slack < 1 or self.target <= 0:
             raise ParameterError(
-                f"slack {self.slack}, target {self.target}, max_size {self.max_size}: "
-                "expected at least 1.1, more than 0 and at least 1"
+                f"slack {self.slack}, target {self.target}: expected at least 1, and more than 0"
+            )
+        if self.max_size < 1 or not 0 <= self.spread <= 1:
+            raise ParameterError(
+                f"max_size {self.max_size}, spread {self.spread}: expected at least 1, and 0 to 1"
             )
 
 
 def generate(p: Placement, draw: Draw) -> Milp:
     """Make one item placement."""
     n, m, d = p.items, p.containers, p.dimensions
-    size = draw.integers(1, p.max_size, (d, n)).astype(np.float64)
+    stray = 1 + p.spread * (2 * draw.uniform((d, n)) - 1)
+    size = np.ceil(draw.integers(1, p.max_size, n) * stray)
     average = size.sum(axis=1) / m
-    capacity = np.ceil(p.slack * average)
+    capacity = np.maximum(np.ceil(p.slack * average), _greedy_load(size, m))
     share = stable_decimals(size / (p.target * average[:, None]))  # d_ik: 1 is a balanced load
     alpha = draw.integers(1, 3, d).astype(np.float64)
-    beta = draw.integers(10, 30, d).astype(np.float64)
+    beta = draw.integers(5, 15, d).astype(np.float64)
 
     # Columns: x_i_j item by item, y_j_k container by container, z_k.
     x = np.arange(n * m).reshape(n, m)
@@ -86,14 +91,22 @@ def generate(p: Placement, draw: Draw) -> Milp:
     )
 
 
+def _greedy_load(size: Floats, containers: int) -> Floats:
+    """Return the largest load in each dimension when items go where least is: it must fit."""
+    load = np.zeros((len(size), containers))
+    for item in np.argsort(-size.sum(axis=0), kind="stable"):
+        load[:, np.argmin(load.max(axis=0))] += size[:, item]
+    return np.asarray(load.max(axis=1))
+
+
 FAMILY = Family(
     name="placement",
     title="balanced item placement",
     parameters=Placement,
     generate=generate,
     presets={
-        "tiny": sizes(Placement(15, 3, 2)),
-        "small": sizes(Placement(40, 5, 2)),
+        "tiny": sizes(Placement(12, 3, 2)),
+        "small": sizes(Placement(16, 3, 2)),
         "paper": sizes(Placement(105, 10, 3)),
     },
     counts={"paper": {"train": 400, "valid": 100, "test": 100}},

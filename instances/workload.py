@@ -25,7 +25,7 @@ class Workload:
     able: int = 55  # workers that can do a task
     min_capacity: int = 50  # of a worker, a uniform integer
     max_capacity: int = 150
-    use: float = 0.75  # total load, as a share of the total capacity
+    use: float = 0.88  # total load, as a share of the total capacity
 
     def __post_init__(self) -> None:
         if not 2 <= self.able <= self.workers <= self.tasks * self.able:
@@ -103,7 +103,7 @@ FAMILY = Family(
     generate=generate,
     presets={
         "tiny": sizes(Workload(5, 20, 6)),
-        "small": sizes(Workload(15, 100, 15)),
+        "small": sizes(Workload(10, 60, 12)),
         "paper": sizes(Workload(60, 1000, 55)),
     },
     counts={"paper": {"train": 400, "valid": 100, "test": 100}},
