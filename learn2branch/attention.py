@@ -81,7 +81,7 @@ class _SelfAttention(torch.autograd.Function):
         return out
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         tensors, grad = ctx.saved_tensors, grad.contiguous()
         grads = tuple(torch.empty_like(tensor) for tensor in tensors[2:5])
         KERNELS.self_attention_backward(*ctx.sizes, *map(address, (*tensors, grad, *grads)))
@@ -102,7 +102,8 @@ def cross_attention(q: Tensor, x: Tensor, entries: NonZeros, backend: str = "aut
 
 def edge_scores(q: Tensor, x: Tensor, rows: Rows) -> Tensor:
     """Return <q_i, x_j> for every entry and head, (e, heads)."""
-    q = q.view(q.shape[0], -1, x.shape[1])
+    d = x.shape[1]
+    q = q.view(q.shape[0], q.shape[1] // d, d)
     return torch.einsum("ehd,ed->eh", q[rows.row_of_entry()], x[rows.columns])
 
 
@@ -112,7 +113,7 @@ def weighted_mean(p: Tensor, x: Tensor, rows: Rows, backend: str = "auto") -> Te
     message = (weight.unsqueeze(-1) * x[rows.columns].unsqueeze(1)).flatten(1)
     total = row_sums(weight, rows, backend) + EPSILON
     sums = row_sums(message, rows, backend)
-    return (sums.view(*total.shape, -1) / total.unsqueeze(-1)).flatten(1)
+    return (sums.view(*total.shape, x.shape[1]) / total.unsqueeze(-1)).flatten(1)
 
 
 def row_sums(entries: Tensor, rows: Rows, backend: str = "auto") -> Tensor:

@@ -10,6 +10,7 @@ import io
 import json
 import os
 import platform
+import warnings
 import zipfile
 from collections.abc import Mapping
 from importlib.metadata import version
@@ -29,6 +30,9 @@ from learn2branch.scripted import script
 
 FORMAT = 1  # of the file; raised whenever an older version could not read it
 METADATA, WEIGHTS = "metadata.json", "weights.npz"
+
+# torch says so once a process; users of a policy can do nothing about it.
+warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta state")
 
 
 class Policy:

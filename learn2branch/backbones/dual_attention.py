@@ -64,7 +64,7 @@ class CrossAttention(nn.Module):
             rows: Rows = part.entries.rows
             i, j = rows.row_of_entry(), rows.columns
             p = self.W_Q(target)[i] * self.W_K(other)[j] * self.edge_map(edges)
-            p = p.view(p.shape[0], self.heads, -1).sum(-1) / x.shape[1] ** 0.5
+            p = p.view(-1, self.heads, x.shape[1]).sum(-1) / x.shape[1] ** 0.5
             mean = weighted_mean(p, other, rows, backend)
         return self.norm(target + mean @ fold_output(self.W_V, self.W_O))
 

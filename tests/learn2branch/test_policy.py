@@ -1,0 +1,220 @@
+"""An exported policy scores as its model does, and a wrong file is answered with one sentence."""
+
+import io
+import json
+import pickle
+import subprocess
+import sys
+import zipfile
+
+import numpy as np
+import pytest
+import torch
+from random_graphs import random_graph, straightforward
+
+from learn2branch import (
+    BipartiteGraph,
+    InputError,
+    build_model,
+    export_policy,
+    load_model,
+    load_policy,
+)
+from learn2branch import policy as policies
+
+MODELS = {
+    "dualattn": {},
+    "dualattn, small": {"size": "small"},
+    "dualattn, coefficients by an MLP": {"edge_encoding": "mlp", "layers": 2},
+    "dualattn, no self-attention": {"self_attention": False, "layers": 2},
+    "dualattn, no cross-attention": {"cross_attention": False, "layers": 2},
+    "dualattn, odd width": {"width": 10, "inner": 12, "heads": 3, "layers": 2},
+    "bgnn": {},
+}
+DEGENERATE = [(60, 90, 700), (1, 4, 3), (3, 5, 1), (2, 2, 0)]
+
+
+def trained(name, task="state"):
+    torch.manual_seed(1)
+    model = build_model(name.split(",")[0], task, **MODELS[name])
+    for parameter in model.parameters():
+        parameter.data += 0.05 * torch.randn_like(parameter)
+    model.fit_normaliser([random_graph(20, 30, 200, model.schema.name)])
+    return model
+
+
+@pytest.fixture(scope="module")
+def policy_file(tmp_path_factory):
+    path = tmp_path_factory.mktemp("policy") / "policy.pt"
+    return export_policy(
+        trained("dualattn, small"), path, provenance={"family": "setcover", "samples": 12}
+    )
+
+
+@pytest.mark.parametrize("task", ["state", "element", "instance"])
+@pytest.mark.parametrize("name", MODELS)
+def test_a_policy_scores_as_the_model_it_was_exported_from(
+    name, task, kernels_or_not, tmp_path
+) -> None:
+    model = trained(name, task)
+    policy = load_policy(export_policy(model, tmp_path / "policy.pt"))
+    definition = straightforward(model)
+    for sizes in DEGENERATE:
+        graph = random_graph(*sizes, model.schema.name)
+        scores = policy(*graph.tensors())
+        torch.testing.assert_close(scores, definition(graph), atol=1e-4, rtol=1e-4)
+        if task != "instance":
+            candidates = torch.tensor([1, 0])
+            torch.testing.assert_close(
+                policy(*graph.tensors(), candidates=candidates), scores[candidates]
+            )
+
+
+def test_the_file_alone_runs_under_torch(policy_file) -> None:
+    graph = random_graph(20, 30, 200)
+    scores = load_policy(policy_file)(*graph.tensors())
+    arrays = io.BytesIO()
+    np.savez(arrays, *(tensor.numpy() for tensor in graph.tensors()))
+    program = (
+        "import io, sys, numpy, torch\n"
+        "arrays = numpy.load(io.BytesIO(sys.stdin.buffer.read()))\n"
+        "policy = torch.jit.load(sys.argv[1])\n"
+        "scores = policy(*(torch.from_numpy(arrays[name]) for name in arrays))\n"
+        "assert 'learn2branch' not in sys.modules\n"
+        "print(scores.tolist())\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(policy_file)],
+        input=arrays.getvalue(),
+        capture_output=True,
+        check=True,
+    )
+    torch.testing.assert_close(torch.tensor(json.loads(done.stdout)), scores)
+
+
+def test_metadata_say_what_the_policy_is_and_where_it_comes_from(policy_file) -> None:
+    metadata = load_policy(policy_file).metadata
+    assert metadata["format"] == policies.FORMAT
+    assert metadata["task"] == "state"
+    assert metadata["config"]["backbone"] == "dualattn" and metadata["config"]["width"] == 32
+    assert metadata["schema"]["hash"] == policies.SCHEMAS["state"].hash
+    assert metadata["schema"]["variable"][0] == "objective"
+    assert len(metadata["normaliser"]["variable"]["shift"]) == 19
+    assert metadata["provenance"] == {"family": "setcover", "samples": 12}
+    assert metadata["versions"]["torch"] == torch.__version__
+
+
+def test_the_trainable_model_comes_back_from_a_policy(policy_file) -> None:
+    graph = random_graph(20, 30, 200)
+    model = load_model(policy_file)
+    torch.testing.assert_close(model(graph), trained("dualattn, small")(graph))
+    assert all(parameter.requires_grad for parameter in model.parameters())
+
+
+def test_another_matrix_is_noticed_though_the_last_one_is_kept(policy_file) -> None:
+    policy, model = load_policy(policy_file), load_model(policy_file)
+    first, second = random_graph(20, 30, 200), random_graph(20, 30, 200, seed=1)
+    for graph in (first, second, first, first):
+        torch.testing.assert_close(policy(*graph.tensors()), model(graph), atol=1e-4, rtol=1e-4)
+    # Another state of the same matrix, then the same tensors changed in place.
+    changed = BipartiteGraph(
+        -first.constraint_features, first.edge_index, first.edge_values, -first.variable_features
+    )
+    torch.testing.assert_close(policy(*changed.tensors()), model(changed), atol=1e-4, rtol=1e-4)
+    first.edge_values.mul_(3)
+    torch.testing.assert_close(policy(*first.tensors()), model(first), atol=1e-4, rtol=1e-4)
+
+
+def test_features_of_another_shape_or_a_foreign_candidate_are_refused(policy_file) -> None:
+    policy = load_policy(policy_file)
+    constraints, index, values, variables = random_graph(20, 30, 200).tensors()
+    with pytest.raises((ValueError, RuntimeError)):
+        policy(constraints, index, values, variables[:, :-1])
+    with pytest.raises((IndexError, RuntimeError)):
+        policy(constraints, index, values, variables, candidates=torch.tensor([30]))
+    with pytest.raises((IndexError, RuntimeError)):
+        policy(constraints[:-1], index, values, variables)
+
+
+class _Bomb:
+    def __reduce__(self):
+        return (print, ("unpickled",))
+
+
+def _with_metadata(policy_file, path, change):
+    """Copy a policy with other metadata."""
+    with zipfile.ZipFile(policy_file) as old, zipfile.ZipFile(path, "w") as new:
+        for member in old.namelist():
+            content = old.read(member)
+            if member.endswith("metadata.json"):
+                metadata = json.loads(content)
+                change(metadata)
+                content = json.dumps(metadata).encode()
+            new.writestr(member, content)
+
+
+WRONG = {
+    "text": (lambda path, _: path.write_text("not a policy"), "is not a policy"),
+    "nothing": (lambda path, _: path.write_bytes(b""), "is not a policy"),
+    "a pickle": (lambda path, _: path.write_bytes(pickle.dumps(_Bomb())), "is not a policy"),
+    "a checkpoint": (lambda path, _: torch.save({"bomb": _Bomb()}, path), "is not a policy"),
+    "half a policy": (
+        lambda path, good: path.write_bytes(good.read_bytes()[: good.stat().st_size // 2]),
+        "cut short",
+    ),
+    "a damaged policy": (
+        lambda path, good: path.write_bytes(
+            good.read_bytes()[:20000] + b"\0" * 99 + good.read_bytes()[20099:]
+        ),
+        "is not a policy|is damaged",
+    ),
+    "TorchScript without metadata": (
+        lambda path, _: torch.jit.save(torch.jit.script(torch.nn.Linear(2, 2)), str(path)),
+        "is not a policy",
+    ),
+    "a later format": (
+        lambda path, good: _with_metadata(good, path, lambda m: m.update(format=99)),
+        "format 99, this version reads 1",
+    ),
+    "another schema": (
+        lambda path, good: _with_metadata(good, path, lambda m: m["schema"].update(hash="0")),
+        "trained on other 'state' features",
+    ),
+    "metadata without a schema": (
+        lambda path, good: _with_metadata(good, path, lambda m: m.pop("schema")),
+        "no metadata of a policy",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", WRONG)
+def test_a_wrong_file_is_answered_with_one_sentence_and_nothing_in_it_runs(
+    kind, policy_file, tmp_path, capsys
+) -> None:
+    write, message = WRONG[kind]
+    path = tmp_path / "wrong.pt"
+    write(path, policy_file)
+    for load in (load_policy, load_model):
+        with pytest.raises(InputError, match=message) as caught:
+            load(path)
+        assert "\n" not in str(caught.value) and str(path) in str(caught.value)
+    assert "unpickled" not in capsys.readouterr().out
+
+
+def test_a_missing_policy_is_named_with_what_there_is(tmp_path, monkeypatch) -> None:
+    shipped = {"setcover-dualattn": tmp_path / "a.pt", "setcover-bgnn": tmp_path / "b.pt"}
+    monkeypatch.setattr(policies, "shipped_policies", lambda: shipped)
+    assert policies.find_policy("setcover") == tmp_path / "a.pt"
+    assert policies.find_policy("setcover-bgnn") == tmp_path / "b.pt"
+    with pytest.raises(InputError, match=r"no policy knapsack.*setcover-dualattn, setcover-bgnn"):
+        load_policy("knapsack")
+
+
+def test_exporting_leaves_no_half_written_file(tmp_path, monkeypatch) -> None:
+    def fail(*_args, **_options):
+        raise OSError("disk full")
+
+    monkeypatch.setattr(torch.jit, "save", fail)
+    with pytest.raises(OSError, match="disk full"):
+        export_policy(trained("bgnn"), tmp_path / "policy.pt")
+    assert list(tmp_path.iterdir()) == []
