@@ -348,7 +348,7 @@ def _decode(arrays: dict[str, Array], header: dict[str, Any]) -> list[Sample]:
         moving.remove(_FRACTIONALITY)
     columns = np.empty((len(STATE.variable), int(sizes.sum())), np.float32)
     columns[moving] = _get_numbers(arrays, "variable", sizes)
-    if count:
+    if count and fixed:  # which implies that all states have the same size
         columns[fixed] = np.tile(_get_numbers(arrays, "fixed", sizes[:1]), count)
     table = arrays["flag_patterns"] >> np.arange(len(_FLAGS), dtype=np.uint16)[:, None] & 1
     columns[_FLAGS] = table.astype(np.float32)[:, arrays["flags"]]
