@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import json
 import math
+import re
 import resource
 import sys
 import tempfile
@@ -146,8 +147,8 @@ def prefer_rule(model: Model, rule: str) -> None:
 def scip_rules() -> tuple[str, ...]:
     """Return the names of SCIP's branching rules, sorted."""
     names = new_model().getParams()
-    rules = (name.split("/")[1] for name in names if name.endswith("/maxbounddist"))
-    return tuple(sorted(set(rules)))
+    found = (re.fullmatch(r"branching/(\w+)/maxbounddist", name) for name in names)
+    return tuple(sorted(match[1] for match in found if match))
 
 
 def set_parameters(model: Model, parameters: Mapping[str, Any]) -> None:

@@ -52,19 +52,25 @@ def evaluate(
     time_limit: float = 3600.0,
     node_limit: int | None = None,
     protocol: str = "gasse",
+    baseline: str | None = None,
     jobs: int = 1,
     out: Path | str | None = None,
     data: Path | str = "data",
     runs: Path | str = "runs",
+    command: str | None = None,
 ) -> tuple[Path, list[Row]]:
     """Solve every instance with every policy and every seed; return the file and the rows asked.
 
     The instances are a family's test and transfer splits, generated if need be, or a user's own.
     Rows that the file already has are not run again, so an interrupted evaluation goes on.
+    `baseline` is only checked here, before hours are spent.
     """
     if (problem is None) == (not instances):
         raise InputError("give a family (--problem) or your own files (--instances), one of them")
     choices = find_choices(policies, problem, runs)
+    labels = [choice.label for choice in choices]
+    if baseline is not None and baseline not in labels:
+        raise InputError(f"the baseline {baseline} is not among the policies {', '.join(labels)}")
     if problem is None:
         files = _own(instances)
     else:
@@ -81,7 +87,7 @@ def evaluate(
         "free_cores": free,
         "machine": machine.describe(),
         "versions": machine.versions(),
-        "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        "command": command or shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
     }
     hashes = {file: _hash(file) for _, file in files}
     wanted: dict[Trial, Task] = {}

@@ -27,6 +27,7 @@ from learn2branch.metrics import (
 from pipelines.branching.policies import SCIP_DEFAULT
 from pipelines.branching.results import Row
 from pipelines.report.table import Cell, Strong, Table
+from solver_plugins.solve import Solve
 
 LEVEL = 0.05  # of significance
 _AGREE = 1e-6  # two optima may differ by this, relative to the larger of them and 1
@@ -317,15 +318,15 @@ def disagreements(rows: Iterable[Row]) -> list[str]:
     sentences = []
     for (instance, _), found in answers.items():
         for a, b in combinations(found, 2):
-            if not _agree(a, b):
+            if a.solve and b.solve and not agree(a.solve, b.solve):
                 sentences.append(f"{instance}: {_answer(a)}, but {_answer(b)}")
                 break
     return sentences
 
 
-def _agree(a: Row, b: Row) -> bool:
-    x = a.solve.objective if a.solve else None
-    y = b.solve.objective if b.solve else None
+def agree(a: Solve, b: Solve) -> bool:
+    """Tell whether two finished solves of an instance have the same answer."""
+    x, y = a.objective, b.objective
     if x is None or y is None:
         return (x is None) == (y is None)
     return abs(x - y) <= _AGREE * max(1.0, abs(x), abs(y))

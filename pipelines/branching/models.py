@@ -1,0 +1,33 @@
+"""What the shipped policies are, as their own files tell it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from learn2branch.policy import find_policy, load_policy, shipped_policies
+from pipelines.report.table import Table
+
+
+def describe_policy(name: str | Path) -> dict[str, Any]:
+    """Return the metadata of a policy, without the numbers of its normaliser."""
+    path = find_policy(name)
+    metadata = {k: v for k, v in load_policy(path).metadata.items() if k != "normaliser"}
+    return {"file": str(path), "bytes": path.stat().st_size, **metadata}
+
+
+def model_table() -> Table:
+    """Return a row per shipped policy: what it is, and what its training says of it."""
+    rows = []
+    for name, path in shipped_policies().items():
+        metadata = load_policy(path).metadata
+        told = ", ".join(
+            f"{key} {value:.4g}" if isinstance(value, float) else f"{key} {value}"
+            for key, value in metadata.get("provenance", {}).items()
+            if isinstance(value, str | int | float) and key != "command"
+        )
+        size = f"{path.stat().st_size / 2**20:.1f} MiB"
+        rows.append([name, metadata["config"]["backbone"], metadata["task"], size, told])
+    return Table(
+        "Shipped policies", ["name", "backbone", "task", "size", "training"], rows, words=5
+    )
