@@ -32,9 +32,9 @@ class ElementPreset:
 PRESETS = {
     "tiny": ElementPreset(
         counts={"train": 16, "valid": 4, "test": 3},
-        label_seconds=2,
-        reference_seconds=3,
-        search_seconds=1.5,
+        label_seconds=1,
+        reference_seconds=2,
+        search_seconds=1,
         pool_size=10,
         epochs=15,
         batch_size=4,
