@@ -269,7 +269,10 @@ def _encode_rows(states: Sequence[Sequence[Array]]) -> dict[str, Array]:
         "row_sizes": _small(sizes),
         "row_gaps": _small(gaps),
         "matrix_sizes": _small([len(matrix) for matrix in matrices]),
-        "matrix_rows": _small(_join(matrices, np.int64)),
+        # Steps, less the usual one: a matrix that has all rows in their order is all zeros.
+        "matrix_steps": _small(
+            _join([np.diff(matrix, prepend=-1) - 1 for matrix in matrices], np.int64)
+        ),
         "matrix_of": _small(matrix_of),
     }
     _put_numbers(arrays, "value", [piece[1][:, None] for piece in pieces], 1)
@@ -311,11 +314,10 @@ def _put_numbers(arrays: dict[str, Array], name: str, blocks: Sequence[Array], w
 
 
 def _small(values: Any) -> Array:
-    """Return whole numbers in the smallest unsigned type that holds them."""
+    """Return whole numbers in the smallest type that holds them."""
     array = np.asarray(values, np.int64)
-    if array.size and array.min() < 0:
-        raise ValueError("a count or index is negative")
-    return array.astype(np.min_scalar_type(int(array.max()) if array.size else 0))
+    ends = (int(array.min()), int(array.max())) if array.size else (0, 0)
+    return array.astype(np.result_type(*(np.min_scalar_type(end) for end in ends)))
 
 
 def _join(parts: Sequence[Array], dtype: Any, width: int | None = None) -> Array:
@@ -401,7 +403,8 @@ def _decode_matrices(arrays: dict[str, Array]) -> list[tuple[torch.Tensor, torch
     features = _get_numbers(arrays, "row", np.array([len(row_sizes)])).T
     matrices = []
     ends = np.cumsum(arrays["matrix_sizes"].astype(np.int64))[:-1]
-    for rows in np.split(arrays["matrix_rows"].astype(np.int64), ends):
+    for steps in np.split(arrays["matrix_steps"].astype(np.int64), ends):
+        rows = np.cumsum(steps + 1) - 1
         if np.array_equal(rows, np.arange(len(row_sizes))):
             lengths, where = row_sizes, slice(None)
         else:
