@@ -202,6 +202,7 @@ def test_one_target_stands_for_the_whole_pool(labels, solutions, temperature, lo
     assert binary_cross_entropy(p, target, reduction="sum") == pytest.approx(float(one_by_one))
 
 
+@torch.no_grad()
 def test_a_batch_counts_every_instance_alike(labels, tmp_path):
     small, large = tmp_path / "a.npz", tmp_path / "b.npz"
     labels.write(small)
