@@ -71,7 +71,7 @@ class Family:
         """Make instance k (1, 2, …) of a split."""
         parameters = self.parameters_of(preset, split, changes)
         # The preset names the stream too: else a small graph would be the beginning of a large one.
-        return self.generate(parameters, Draw(self.name, preset, split, seed, k))
+        return self.generate(parameters, Draw(self.name, preset, split, int(seed), int(k)))
 
     def describe(
         self, preset: str, split: str, seed: int, changes: Mapping[str, Any] | None = None
