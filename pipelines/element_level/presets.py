@@ -51,7 +51,7 @@ PRESETS = {
         batch_size=8,
         model_size="full",
         sizes={
-            "indset": ("small", {"nodes": 1500}),
+            "indset": ("small", {"nodes": 1500, "affinity": 4}),
             "cauctions": ("small", {"items": 500, "bids": 2000}),
             "placement": ("paper", {}),
             "workload": ("small", {"tasks": 25, "workers": 250, "able": 20}),
