@@ -153,7 +153,7 @@ def collect(
 @click.option("--lr", type=click.FloatRange(min=0, min_open=True), help="Learning rate.")
 @click.option(
     "--budget", "budget_seconds", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS",
-    help="End the training after this time, with a falling rate.",
+    help="End the training after this time, with a falling rate. The preset's if left out.",
 )  # fmt: skip
 @_labels
 @click.option("--device", default="cpu", show_default=True, help="Of torch.")

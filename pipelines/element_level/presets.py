@@ -25,6 +25,7 @@ class ElementPreset:
     epochs: int
     batch_size: int
     model_size: str  # of `build_model`
+    training_seconds: float | None = None  # at most, whatever the epochs
     sizes: Mapping[str, tuple[str, Mapping[str, Any]]] = field(default_factory=dict)
     # family -> its preset with that number of instances, and what to change in it
 
@@ -50,6 +51,7 @@ PRESETS = {
         epochs=100,
         batch_size=8,
         model_size="full",
+        training_seconds=300,
         sizes={
             "indset": ("small", {"nodes": 1500, "affinity": 4}),
             "cauctions": ("small", {"items": 500, "bids": 2000}),

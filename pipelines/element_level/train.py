@@ -57,7 +57,7 @@ def train(
         batch_size=batch_size or settings.batch_size,
         lr=lr or LEARNING_RATES[backbone],
         seed=seed,
-        budget_seconds=budget_seconds,
+        budget_seconds=budget_seconds or settings.training_seconds,
         device=device,
     )
     config = replace(config, chunk=max(1, _EDGES_AT_ONCE // max(first.graph.num_edges, 1)))
