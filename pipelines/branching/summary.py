@@ -65,7 +65,8 @@ class Group:
         from instances import FAMILIES
 
         family = FAMILIES[self.family].title if self.family in FAMILIES else self.family
-        return ", ".join(filter(None, [family or "Instances", self.split]))
+        family = family.split(" (")[0] or "instances"
+        return ", ".join(filter(None, [family[0].upper() + family[1:], self.split]))
 
     @cached_property
     def finished(self) -> dict[Run, dict[str, Row]]:

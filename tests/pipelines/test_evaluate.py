@@ -1,0 +1,230 @@
+import csv
+import math
+import os
+import random
+import shutil
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from learn2branch import build_model, export_policy
+from learn2branch.errors import InputError
+from pipelines import parallel
+from pipelines.branching.evaluate import _failure, evaluate
+from pipelines.branching.policies import find_choice, find_choices
+from pipelines.branching.results import COLUMNS, Results, read_results
+from pipelines.cli import main
+
+
+def write_knapsack(path: Path, seed: int) -> None:
+    """Write a small maximisation that takes some branching."""
+    rng = random.Random(seed)
+    names = [f"x{j}" for j in range(18)]
+    rows = [[rng.randint(10, 60) for _ in names] for _ in range(5)]
+    terms = " + ".join(f"{rng.randint(20, 50)} {x}" for x in names)
+    sums = [" + ".join(f"{w} {x}" for w, x in zip(row, names, strict=True)) for row in rows]
+    lines = [f" {total} <= {sum(row) / 3}" for total, row in zip(sums, rows, strict=True)]
+    path.write_text(
+        "\n".join(["Maximize", f" obj: {terms}", "Subject To", *lines, "Binary", *names, "End"])
+    )
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with instances, one of them broken, and runs of two backbones."""
+    folder = tmp_path_factory.mktemp("home")
+    (folder / "mine").mkdir()
+    for k in range(2):
+        write_knapsack(folder / "mine" / f"knapsack_{k}.lp", k)
+    (folder / "mine" / "torn.mps").write_text("NAME x\nROWS\n N")
+    for backbone in ("dualattn", "bgnn"):
+        model = build_model(backbone, size="small")
+        export_policy(model, folder / "runs" / f"setcover-{backbone}" / "policy.pt")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def evaluated(home: Path) -> Path:
+    """Return the results of two seeds, a policy and two rules on the instances."""
+    policy = str(home / "runs" / "setcover-dualattn")
+    path, rows = evaluate(
+        instances=[home / "mine"],
+        policies=[policy, "pscost", "relpscost"],
+        seeds=2,
+        time_limit=60,
+        out=home / "results",
+    )
+    assert len(rows) == 3 * 2 * 3
+    return path
+
+
+def again(home: Path, path: Path, **changes: object) -> list[object]:
+    arguments = {"time_limit": 60, "seeds": 2, "out": path.parent, **changes}
+    policies = [str(home / "runs" / "setcover-dualattn"), "pscost", "relpscost"]
+    return evaluate(instances=[home / "mine"], policies=policies, **arguments)[1]  # type: ignore[arg-type]
+
+
+def test_every_instance_policy_and_seed_has_a_row_that_says_how_it_was_made(
+    evaluated: Path,
+) -> None:
+    with evaluated.open() as file:
+        cells = list(csv.DictReader(file))
+    assert list(cells[0]) == COLUMNS
+    assert list(cells[0])[:7] == [
+        "instance", "policy", "seed", "status", "nodes", "fair_nodes", "wall_time",
+    ]  # fmt: skip
+    rows = read_results(evaluated)
+    for row in rows:
+        if "torn" in row.trial.instance:
+            continue
+        assert row.status == "optimal" and row.solve is not None
+        assert row.solve.wall_time > 0 and row.solve.nodes == sum(row.solve.depths)
+        assert (row.solve.decisions is not None) == (row.trial.policy == "setcover-dualattn")
+        how = row.circumstances
+        assert (how.protocol, how.time_limit, how.node_limit, how.jobs) == ("gasse", 60.0, None, 1)
+        assert "SCIP" in how.versions and how.machine and how.command and how.started
+    decided = [r.solve for r in rows if r.solve and r.trial.policy == "setcover-dualattn"]
+    assert all(s.decisions and not s.fallbacks and s.inference_time for s in decided)
+
+
+def test_a_run_that_fails_is_a_row_with_its_reason(evaluated: Path) -> None:
+    torn = [row for row in read_results(evaluated) if "torn" in row.trial.instance]
+    assert len(torn) == 6
+    for row in torn:
+        assert row.status == "failed" and "cannot read" in row.error and row.solve is None
+        assert row.time == 60.0 and not row.finished
+
+
+def test_policies_take_turns_on_each_instance_and_seed(evaluated: Path) -> None:
+    rows = read_results(evaluated)
+    threes = [rows[i : i + 3] for i in range(0, len(rows), 3)]
+    for three in threes:
+        assert len({(r.trial.instance, r.trial.seed) for r in three}) == 1
+        assert len({r.trial.policy for r in three}) == 3
+    assert len({three[0].trial.policy for three in threes}) == 3
+
+
+def test_the_same_command_again_runs_only_what_is_missing(home: Path, evaluated: Path) -> None:
+    content = evaluated.read_bytes()
+    assert len(again(home, evaluated)) == 18
+    assert evaluated.read_bytes() == content  # nothing was missing
+
+    # A writer killed in the middle of the last row: that run is made again, the others are kept.
+    copy = home / "torn" / "results.csv"
+    copy.parent.mkdir()
+    copy.write_bytes(content[:-40])
+    assert len(again(home, copy)) == 18
+    lines = content.splitlines()
+    assert copy.read_bytes().splitlines()[:-1] == lines[:-1]
+    assert read_results(copy)[-1].trial == read_results(evaluated)[-1].trial
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [({"time_limit": 30.0}, "time limit 60.0, not 30.0"), ({"protocol": "default"}, "protocol"),
+     ({"baseline": "mostinf"}, "not among the policies")],
+)  # fmt: skip
+def test_runs_made_in_another_way_are_not_mixed_in(
+    home: Path, evaluated: Path, changes: dict[str, object], message: str
+) -> None:
+    with pytest.raises(InputError, match=message):
+        again(home, evaluated, **changes)
+
+
+def test_another_policy_of_the_same_name_is_not_mixed_in(home: Path, evaluated: Path) -> None:
+    run = home / "runs" / "setcover-dualattn"
+    shutil.copytree(run, home / "kept")
+    try:
+        export_policy(build_model("dualattn", size="small"), run / "policy.pt")
+        with pytest.raises(InputError, match="holds runs of setcover-dualattn with policy origin"):
+            again(home, evaluated)
+    finally:
+        shutil.copy(home / "kept" / "policy.pt", run / "policy.pt")
+
+
+def test_a_table_of_another_version_or_another_writer_is_refused(
+    home: Path, evaluated: Path, tmp_path: Path
+) -> None:
+    text = evaluated.read_text()
+    (tmp_path / "results.csv").write_text(text.replace("fair_nodes", "fairer_nodes", 1))
+    with pytest.raises(InputError, match="other columns"):
+        read_results(tmp_path)
+    (tmp_path / "results.csv").write_text(text.replace("optimal", "optimal,", 1))
+    with pytest.raises(InputError, match=r"format|damaged in line"):
+        read_results(tmp_path)
+    with pytest.raises(InputError, match="l2b evaluate writes it"):
+        read_results(home)
+    with Results(tmp_path / "new.csv"), pytest.raises(InputError, match="another evaluation"):
+        Results(tmp_path / "new.csv")
+
+
+def test_rows_survive_being_written_and_read(evaluated: Path, tmp_path: Path) -> None:
+    rows = read_results(evaluated)
+    odd = replace(rows[0], trial=replace(rows[0].trial, instance='a "b", c.lp'))
+    with Results(tmp_path / "results.csv") as results:
+        for row in [*rows, odd]:
+            results.append(row)
+    assert read_results(tmp_path) == [*rows, odd]
+
+
+def test_a_crash_and_a_hang_are_told_apart() -> None:
+    (crashed,) = parallel.run(os._exit, [3], timeout=60)
+    (hung,) = parallel.run(time.sleep, [60], timeout=1)
+    assert (_failure(crashed.error or ""), _failure(hung.error or "")) == ("crashed", "killed")
+
+
+def test_a_backbone_means_the_newest_run_of_the_family(home: Path, tmp_path: Path) -> None:
+    runs = tmp_path / "runs"
+    for number, name in enumerate(["setcover-dualattn", "setcover-dualattn-2", "indset-dualattn"]):
+        shutil.copytree(home / "runs" / "setcover-dualattn", runs / name)
+        os.utime(runs / name / "policy.pt", (1000 + number, 1000 + number))
+    found = find_choice("dualattn", "setcover", runs)
+    assert found.file == runs / "setcover-dualattn-2" / "policy.pt" and found.label == "dualattn"
+    assert [c.label for c in find_choices([], "setcover", runs)] == ["dualattn", "relpscost"]
+    both = find_choices([], "setcover", home / "runs")
+    assert [c.label for c in both] == ["dualattn", "bgnn", "relpscost"]
+
+
+def test_what_cannot_be_found_is_named(home: Path) -> None:
+    for name, family, message in (
+        ("dualattn", None, "needs a family"),
+        ("dualattn", "knapsack-of-ours", "train one"),
+        ("relpscots", None, "there is no policy 'relpscots'.*relpscost"),
+        ("nowhere/policy.pt", None, "no policy file nowhere/policy.pt"),
+    ):
+        with pytest.raises(InputError, match=message):
+            find_choice(name, family, home / "runs")
+
+
+def test_two_files_of_the_same_run_name_keep_their_paths(home: Path, tmp_path: Path) -> None:
+    first = home / "runs" / "setcover-dualattn" / "policy.pt"
+    second = tmp_path / "setcover-dualattn" / "policy.pt"
+    second.parent.mkdir()
+    shutil.copy(first, second)
+    labels = [choice.label for choice in find_choices([str(first), str(second)])]
+    assert labels == [str(first), str(second)]
+
+
+def test_evaluating_a_family_generates_solves_and_reports(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("pipelines.progress._verbosity", 0)  # -q is for this test alone
+    command = [
+        "evaluate", "--problem", "cauctions", "--preset", "tiny", "--count", "1", "--seeds", "1",
+        "--policy", "pscost", "--policy", "relpscost", "--time-limit", "60", "--jobs", "2", "-q",
+    ]  # fmt: skip
+    with pytest.raises(SystemExit) as ended:
+        main(command)
+    assert ended.value.code == 0
+    printed = capsys.readouterr().out
+    assert "Combinatorial auction" in printed and "test" in printed and "transfer" in printed
+    folder = tmp_path / "results" / "cauctions-tiny"
+    rows = read_results(folder)
+    assert {(row.trial.split, row.trial.policy) for row in rows} == {
+        (split, policy) for split in ("test", "transfer") for policy in ("pscost", "relpscost")
+    }
+    assert all(math.isfinite(row.time) and row.finished for row in rows)
+    assert (folder / "report.html").read_text().startswith("<!DOCTYPE html>")
