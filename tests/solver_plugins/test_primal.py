@@ -78,6 +78,16 @@ def test_the_most_certain_predictions_are_held(p, k0, k1):
     assert not len(held.zeros) or p[held.zeros].max() <= np.sort(p)[len(held.zeros) - 1]
 
 
+def test_a_later_round_leaves_half_of_the_undecided_free():
+    p = np.linspace(0, 1, 20)
+    held = most_certain(p, np.arange(20), TrustRegion(5, 50, 0), 1000, at_most=10)
+    assert len(held.zeros) + len(held.ones) == 10 and len(held.ones) == 10
+    held = most_certain(p, np.arange(20), TrustRegion(15, 15, 0), 1000, at_most=10)
+    assert (len(held.zeros), len(held.ones)) == (5, 5)
+    held = most_certain(p, np.arange(20), TrustRegion(15, 0, 0), 1000, at_most=10)
+    assert (len(held.zeros), len(held.ones)) == (10, 0)
+
+
 def test_regions_are_shares_below_one_and_numbers_from_one():
     assert TrustRegion(400 / 1050, 5 / 1050, 40 / 1050).counts(1050) == (400, 5, 40)
     assert TrustRegion(400 / 1050, 5 / 1050, 40 / 1050).counts(105) == (40, 0, 4)
