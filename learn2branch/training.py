@@ -161,16 +161,18 @@ def train(
     *,
     settings: dict[str, Any] | None = None,
     report: Callable[[Progress], None] | None = None,
+    report_epoch: Callable[[dict[str, Any]], None] | None = None,
 ) -> TrainingResult:
     """Train a model into a run folder; if it holds a run of the same configuration, go on with it.
 
-    `settings` are further tables for `config.toml` (what data, what model). Ctrl-C and SIGTERM end
-    at the next step with a checkpoint and raise KeyboardInterrupt. In a process group each process
-    calls this with the same arguments; process 0 writes.
+    `settings` are further tables for `config.toml` (what data, what model). `report` is told of
+    every step and `report_epoch` of every line of `metrics.jsonl`, both in process 0. Ctrl-C and
+    SIGTERM end at the next step with a checkpoint and raise KeyboardInterrupt. In a process group
+    each process calls this with the same arguments; process 0 writes.
     """
     if len(train_set) < 1 or len(valid_set) < 1:
         raise InputError("training needs at least one training and one validation example")
-    loop = _Loop(model, task, train_set, valid_set, config, Run(run_dir), report)
+    loop = _Loop(model, task, train_set, valid_set, config, Run(run_dir), report, report_epoch)
     loop.begin(settings or {})
     with _stop_signals() as stop_asked:
         return loop.run(stop_asked)
@@ -202,7 +204,9 @@ class _Loop:
         config: TrainingConfig,
         run_folder: Run,
         report: Callable[[Progress], None] | None,
+        report_epoch: Callable[[dict[str, Any]], None] | None,
     ) -> None:
+        self.report_epoch = report_epoch
         self.model = model.to(config.device)
         self.task, self.config, self.run_folder, self.report = task, config, run_folder, report
         self.train_set, self.valid_set = train_set, valid_set
@@ -372,6 +376,8 @@ class _Loop:
         }
         if rank() == 0:
             self.run_folder.log(figures)
+            if self.report_epoch is not None:
+                self.report_epoch(figures)
         if whole:
             state.epoch, state.step, state.sums = state.epoch + 1, 0, {}
         self._save()

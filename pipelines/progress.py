@@ -30,6 +30,11 @@ def set_verbosity(level: int) -> None:
     _verbosity = level
 
 
+def verbosity() -> int:
+    """Return how much is said, to hand it on to another process."""
+    return _verbosity
+
+
 def is_verbose() -> bool:
     """Tell whether the user asked for details."""
     return _verbosity >= 1

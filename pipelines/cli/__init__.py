@@ -20,6 +20,8 @@ COMMANDS = {
     "generate": "pipelines.cli.generate",
     "check": "pipelines.cli.check",
     "collect": "pipelines.cli.collect",
+    "samples": "pipelines.cli.samples",
+    "train": "pipelines.cli.train",
     "evaluate": "pipelines.cli.evaluate",
     "solve": "pipelines.cli.solve",
     "report": "pipelines.cli.report",
