@@ -38,7 +38,8 @@ def make_row(
         **BLANK, "status": "optimal", "objective": 5.0, "dual_bound": 5.0, "gap": 0.0,
         "nodes": nodes, "fair_nodes": nodes, "wall_time": time, "cpu_time": time,
         "lp_time": time / 2, "strong_branching_time": 0.0, "depths": (1, nodes - 1),
-        "decisions": None, "fallbacks": None, "observation_time": None, "inference_time": None, **changes,
+        "decisions": None, "fallbacks": None, "observation_time": None, "inference_time": None,
+        **changes,
     })  # type: ignore[arg-type]  # fmt: skip
     trial = Trial("setcover", "test", f"instance_{instance:04d}", policy, seed)
     return Row(trial, solve.status, solve, "", HOW)
