@@ -21,13 +21,21 @@ def model_table() -> Table:
     rows = []
     for name, path in shipped_policies().items():
         metadata = load_policy(path).metadata
-        told = ", ".join(
-            f"{key} {value:.4g}" if isinstance(value, float) else f"{key} {value}"
-            for key, value in metadata.get("provenance", {}).items()
-            if isinstance(value, str | int | float) and key != "command"
+        told = metadata.get("provenance", {})
+        accuracies = told.get("test", {}).get("policy", {})
+        rows.append(
+            [
+                name,
+                metadata["config"]["backbone"],
+                metadata["task"],
+                str(told.get("samples", "–")),
+                str(told.get("epochs", "–")),
+                *(f"{accuracies[k]:.3f}" if k in accuracies else "–" for k in _ACCURACIES),
+                f"{path.stat().st_size / 2**20:.1f}",
+            ]
         )
-        size = f"{path.stat().st_size / 2**20:.1f} MiB"
-        rows.append([name, metadata["config"]["backbone"], metadata["task"], size, told])
-    return Table(
-        "Shipped policies", ["name", "backbone", "task", "size", "training"], rows, words=5
-    )
+    columns = ["name", "backbone", "task", "samples", "epochs", *_ACCURACIES, "MiB"]
+    return Table("Shipped policies", columns, rows, words=4)
+
+
+_ACCURACIES = ("acc@1", "acc@5", "acc@10")  # on the test split of its samples

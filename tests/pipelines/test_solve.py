@@ -25,7 +25,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         lines.append(f" {terms} <= {sum(row) // 3}")
     (folder / "mine.lp").write_text("\n".join([*lines, "Binary", *names, "End"]))
     model = build_model("bgnn", size="small")
-    export_policy(model, folder / "mine" / "policy.pt", provenance={"family": "mine", "acc@1": 0.5})
+    provenance = {"samples": "samples/mine", "test": {"policy": {"acc@1": 0.5}}}
+    export_policy(model, folder / "mine" / "policy.pt", provenance=provenance)
     return folder
 
 
@@ -108,7 +109,7 @@ def test_models_tells_what_a_policy_file_says_of_itself(
     monkeypatch.setattr("pipelines.branching.models.shipped_policies", lambda: {"mine-bgnn": path})
     assert model_table().rows[0][:3] == ["mine-bgnn", "bgnn", "state"]
     assert run("models") == 0
-    assert "family mine, acc@1 0.5" in capsys.readouterr().out
+    assert re.search(r"mine-bgnn +bgnn +state +samples/mine +– +0.500 ", capsys.readouterr().out)
     monkeypatch.setattr("pipelines.branching.models.shipped_policies", dict)
     assert run("models") == 0
     assert "ships no policies" in capsys.readouterr().out
