@@ -1,0 +1,176 @@
+"""The same episode on Ecole's branching environment, where Ecole is installed.
+
+Ecole brings its own SCIP (8); it lives beside PySCIPOpt's in one process, and no model passes from
+one to the other. Written against Ecole 0.8.1.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from learn2branch.errors import InputError
+from learn2branch.features import STATE
+from learn2branch.graph import BipartiteGraph
+from learn2branch.samples import Sample
+from solver_plugins.episode import Behaviour, Episode
+from solver_plugins.parameters import PROTOCOLS
+
+# Where Ecole has NaN because there is no incumbent, our states have 0.
+_INCUMBENT = slice(
+    STATE.variable.index("incumbent_value"), STATE.variable.index("average_incumbent_value") + 1
+)
+_UNSCORED = -1e20  # SCIP's -infinity: the expert was stopped before this candidate
+
+
+def run_episode(
+    instance: str | Path,
+    *,
+    seed: int = 0,
+    coin_seed: int | None = None,
+    expert_probability: float = 0.05,
+    behaviour: Behaviour | None = None,
+    follow_expert: bool = True,
+    protocol: str = "gasse",
+    time_limit: float | None = 3600.0,
+    node_limit: int | None = None,
+    max_samples: int | None = None,
+    on_sample: Callable[[Sample], None] | None = None,
+) -> Episode:
+    """Solve an instance once on Ecole and collect samples; as `solver_plugins.run_episode`.
+
+    `seed` is given to the environment, which draws SCIP's seeds from it. Ecole does not tell
+    SCIP's status: it is "optimal" where the bounds meet, and "stopped" elsewhere.
+    """
+    ecole = _import_ecole()
+    if not Path(instance).is_file():
+        raise InputError(f"there is no instance file {instance}")
+    if protocol not in PROTOCOLS:
+        raise InputError(
+            f"unknown protocol {protocol!r}: choose one of {', '.join(sorted(PROTOCOLS))}"
+        )
+    parameters = dict(PROTOCOLS[protocol])
+    if time_limit is not None:
+        parameters["limits/time"] = float(time_limit)
+    if node_limit is not None:
+        parameters["limits/totalnodes"] = node_limit
+    environment = ecole.environment.Branching(
+        observation_function=None, reward_function=ecole.reward.NNodes(), scip_params=parameters
+    )
+    environment.seed(seed % 2**32)
+    coin_seed = seed if coin_seed is None else coin_seed
+    episode = Episode(str(instance), seed, coin_seed, parameters)
+    version = ecole.version.get_scip_lib_version()
+    episode.scip_version = f"{version.major}.{version.minor}.{version.patch}"
+    walk = _Walk(ecole, environment, episode, behaviour)
+    coin = np.random.default_rng(coin_seed)
+    keep = on_sample or episode.samples.append
+
+    started = time.perf_counter()
+    _, action_set, reward, done, _ = environment.reset(str(instance))
+    episode.nodes = int(reward)
+    while not done:
+        candidates = torch.from_numpy(np.asarray(action_set).astype(np.int64))
+        choice = None
+        if coin.random() < expert_probability:
+            sample = walk.ask_expert(candidates)
+            if sample is not None:
+                keep(sample)
+                episode.num_samples += 1
+                choice = sample.choice
+        if episode.num_samples == max_samples:
+            break
+        if choice is None or not follow_expert:
+            choice = walk.explore(candidates)
+        _, action_set, reward, done, _ = environment.step(int(candidates[choice]))
+        episode.decisions += 1
+        episode.nodes += int(reward)
+    episode.seconds = time.perf_counter() - started
+
+    for name in ("permutationseed", "randomseedshift", "lpseed"):
+        parameters[f"randomization/{name}"] = environment.model.get_param(f"randomization/{name}")
+    primal, dual = environment.model.primal_bound, environment.model.dual_bound
+    episode.dual_bound = dual
+    episode.objective = primal if abs(primal) < 1e20 else None
+    episode.status = "optimal" if done and abs(primal - dual) <= 1e-9 else "stopped"
+    return episode
+
+
+class _Walk:
+    """What is asked at the nodes of one episode."""
+
+    def __init__(
+        self, ecole: Any, environment: Any, episode: Episode, behaviour: Behaviour | None
+    ) -> None:
+        self.environment, self.episode, self.behaviour = environment, episode, behaviour
+        self.state = ecole.observation.NodeBipartite(cache=False)  # the cache misses new cuts
+        self.strong_branching = ecole.observation.StrongBranchingScores()
+        self.pseudocosts = ecole.observation.Pseudocosts()
+        self.edges: tuple[Tensor, Tensor] | None = None
+
+    def ask_expert(self, candidates: Tensor) -> Sample | None:
+        state = self.observe()
+        pseudocosts = self._scores(self.pseudocosts, candidates)
+        started = time.perf_counter()
+        scores = self._scores(self.strong_branching, candidates)
+        self.episode.expert_seconds += time.perf_counter() - started
+        if (scores <= _UNSCORED).any() or not torch.isfinite(scores).all():
+            return None
+        return Sample(state, candidates, scores, int(scores.argmax()), pseudocosts)
+
+    def explore(self, candidates: Tensor) -> int:
+        if self.behaviour is None:
+            return int(self._scores(self.pseudocosts, candidates).argmax())
+        state = self.observe()
+        started = time.perf_counter()
+        choice = int(self.behaviour(state, candidates).argmax())
+        self.episode.behaviour_seconds += time.perf_counter() - started
+        return choice
+
+    def observe(self) -> BipartiteGraph:
+        started = time.perf_counter()
+        state, self.edges = graph_of(
+            self.state.extract(self.environment.model, False), known_edges=self.edges
+        )
+        self.episode.observe_seconds += time.perf_counter() - started
+        return state
+
+    def _scores(self, function: Any, candidates: Tensor) -> Tensor:
+        scores = np.asarray(function.extract(self.environment.model, False), dtype=np.float64)
+        return torch.from_numpy(scores[candidates.numpy()])
+
+
+def graph_of(
+    observation: Any, known_edges: tuple[Tensor, Tensor] | None = None
+) -> tuple[BipartiteGraph, tuple[Tensor, Tensor]]:
+    """Turn Ecole's `NodeBipartiteObs` into a state, and return its edges for the next one.
+
+    Edges equal to the known ones are the known tensors themselves.
+    """
+    variables = torch.from_numpy(np.asarray(observation.variable_features, dtype=np.float32).copy())
+    variables[:, _INCUMBENT] = variables[:, _INCUMBENT].nan_to_num(nan=0.0)
+    constraints = torch.from_numpy(np.asarray(observation.row_features, dtype=np.float32).copy())
+    edges = (
+        torch.from_numpy(np.asarray(observation.edge_features.indices).astype(np.int64)),
+        torch.from_numpy(np.asarray(observation.edge_features.values).astype(np.float32)),
+    )
+    if known_edges is not None and all(map(torch.equal, edges, known_edges)):
+        edges = known_edges
+    return BipartiteGraph(constraints, *edges, variables), edges
+
+
+def _import_ecole() -> Any:
+    try:
+        import ecole
+    except ImportError:
+        raise InputError(
+            "Ecole is not installed: pip install learn2branch[ecole] (needs SCIP 8 with headers), "
+            "install it from conda-forge, or use the default backend"
+        ) from None
+    return ecole
