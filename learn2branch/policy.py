@@ -25,7 +25,7 @@ from torch import Tensor
 from learn2branch.errors import InputError
 from learn2branch.features import SCHEMAS
 from learn2branch.models import GraphModel, build_model
-from learn2branch.native import NativeDualAttention, can_run
+from learn2branch.native import native
 from learn2branch.scripted import script
 
 FORMAT = 1  # of the file; raised whenever an older version could not read it
@@ -41,9 +41,7 @@ class Policy:
     def __init__(self, module: torch.jit.ScriptModule, metadata: dict[str, Any]) -> None:
         self.metadata = metadata
         self._module = module
-        self._native: NativeDualAttention | None = None
-        if can_run(metadata["config"]):
-            self._native = NativeDualAttention(module, metadata["config"])
+        self._native = native(module, metadata["config"])
 
     @torch.inference_mode()
     def __call__(

@@ -150,7 +150,7 @@ class DualAttention(nn.Module):
 
     SIZES: dict[str, dict[str, int]] = {  # noqa: RUF012
         "full": {"layers": 4, "heads": 2, "width": 64, "inner": 128},  # the paper's
-        "small": {"layers": 3, "heads": 2, "width": 32, "inner": 64},
+        "small": {"layers": 2, "heads": 2, "width": 32, "inner": 64},
     }
 
     def __init__(
