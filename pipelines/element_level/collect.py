@@ -77,8 +77,8 @@ def collect(
                     f"{file} and {wanted[target].instance} have the same name: rename one of them"
                 )
             wanted[target] = _Task(
-                file,
-                target,
+                file.absolute(),  # a worker process may have been started elsewhere
+                target.absolute(),
                 solver,
                 effort,
                 seconds,

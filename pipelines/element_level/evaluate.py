@@ -154,10 +154,12 @@ def _task(
 ) -> _Task:
     path, backbone, training_seed = None, "", 0
     if predictor is not None:
-        path, backbone = predictor.path, predictor.backbone
+        path, backbone = predictor.path.absolute(), predictor.backbone
         training_seed = predictor.training_seed
     regions = tuple(trust_regions(method, problem, backbone, region))
-    return _Task(file, method, path, backbone, training_seed, regions, solver, seed, seconds)
+    return _Task(
+        file.absolute(), method, path, backbone, training_seed, regions, solver, seed, seconds
+    )
 
 
 def _run(
@@ -305,4 +307,4 @@ def _origin(model: Path | None) -> str:
     if model is None:
         return ""
     file = find_model(model)
-    return f"{file} {hashlib.sha256(file.read_bytes()).hexdigest()[:12]}"
+    return f"{file.parent.name}/{file.name} {hashlib.sha256(file.read_bytes()).hexdigest()[:12]}"

@@ -160,6 +160,6 @@ def family_instances(
         count or settings.counts[split],
         seed,
         jobs,
-        data,
+        Path(data).absolute(),  # a worker process may have been started elsewhere
         parameters=changes,
     )
