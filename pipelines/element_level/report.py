@@ -45,7 +45,7 @@ _MEANINGS = (
                                "at 0.5, over all binaries of the test instances, against the "
                                "best solution of the reference run."),
     ("majority", "Always predicting the more frequent value."),
-    ("regions", "Share of searches in which a trust region was proved to hold no solution."),
+    ("empty regions", "Share of searches in which a trust region was proved to hold no solution."),
 )  # fmt: skip
 
 
@@ -114,7 +114,7 @@ class Report:
                     f"{np.mean(integral):.3f}",
                     f"{shifted_geometric_mean(integral, _INTEGRAL_SHIFT):.3f}",
                     f"{100 * np.mean([value < 1e-9 for value in gap]):.0f} %",
-                    f"{found}",
+                    str(found),
                     f"{100 * empty:.0f} %",
                     f"{np.mean([row.prediction_seconds for row in members]):.2f} s",
                 )
@@ -122,7 +122,7 @@ class Report:
         return Table(
             f"Solutions after {self.horizon:g} s",
             ("method", "searches", "gap", "geometric", "integral", "geometric", "at best known",
-             "solved", "empty regions", "predicting"),
+             "with a solution", "empty regions", "predicting"),
             rows,
             "Gaps and integrals: lower is better.",
         )  # fmt: skip
