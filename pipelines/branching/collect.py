@@ -23,7 +23,7 @@ from learn2branch.errors import InputError, WorkError
 from pipelines import parallel
 from pipelines.generate import generate
 from pipelines.inputs import find_instances
-from pipelines.progress import Tracker, say, track
+from pipelines.progress import say, track
 
 SPLITS = ("train", "valid", "test")
 COLLECTION = "collection.json"
@@ -79,7 +79,6 @@ class SplitSummary:
     bytes: int = 0
     failed: dict[str, str] = field(default_factory=dict)  # instance -> why
     out_of_time: list[str] = field(default_factory=list)  # instances that met the time limit
-    seconds: float = 0.0
     solve_seconds: float = 0.0  # in SCIP's solves, summed over episodes collected now
     work_seconds: float = 0.0  # of the workers in all
 
@@ -139,12 +138,12 @@ def collect(
     store = Path(out) / (name or problem or "own")
     wanted = samples or chosen.samples
     _claim(store, plans, wanted)
-    summaries: dict[str, SplitSummary] = {}
-    for split, plan in plans.items():
-        count = wanted if split == "train" else max(1, wanted // 5)
-        episodes = _Episodes(store / split, plan, count)
-        summaries[split] = episodes.collect(jobs, parallel_backend, cluster)
-    return store, summaries
+    splits = [
+        _Episodes(store / split, plan, wanted if split == "train" else max(1, wanted // 5))
+        for split, plan in plans.items()
+    ]
+    _work(splits, jobs, parallel_backend, cluster)
+    return store, {split.plan.split: split.finish() for split in splits}
 
 
 def _own_split(paths: Sequence[Path], split: str) -> Sequence[Path]:
@@ -213,23 +212,8 @@ class _Episodes:
         self.cut: set[int] = set()  # episodes of which the end was cut off
         self.failed: dict[int, str] = {}
         self.summary = SplitSummary(0, 0)
-
-    def collect(self, jobs: int, backend: str, cluster: str | None) -> SplitSummary:
-        began = time.perf_counter()
         self._look_up()
         self._forget_cut_episodes()
-        if self._prefix()[1] < self.count:
-            with track(f"collecting {self.plan.split}", self.count) as progress:
-                progress.advance(min(sum(self.done.values()), self.count))
-                try:
-                    self._work(jobs, backend, cluster, progress)
-                except KeyboardInterrupt:
-                    kept = sum(self.done.values())
-                    say(f"{kept} of {self.count} {self.plan.split} samples are in {self.folder}")
-                    raise
-        self._finish()
-        self.summary.seconds = time.perf_counter() - began
-        return self.summary
 
     def path(self, episode: int) -> Path:
         return self.folder / f"episode-{episode:06d}.npz"
@@ -270,51 +254,34 @@ class _Episodes:
             total += self.done.get(episode, 0)
         raise AssertionError
 
-    def _work(self, jobs: int, backend: str, cluster: str | None, progress: Tracker) -> None:
+    def is_satisfied(self) -> bool:
+        """Tell whether the first episodes, without a gap, have as many samples as wanted."""
+        return self._prefix()[1] >= self.count
+
+    def to_do(self) -> Iterator[int]:
+        """Yield the episodes to begin, in order, until those that are done suffice."""
+        for episode in itertools.count():
+            if self.is_satisfied():
+                return
+            if episode not in self.done:
+                yield episode
+
+    def take(self, episode: int, outcome: parallel.Outcome[_Made]) -> int:
+        """Keep what a worker made of an episode; return the number of samples."""
         from learn2branch.runs import replace_file
 
-        begun: list[int] = []
-
-        def tasks() -> Iterator[tuple[Plan, int]]:
-            for episode in itertools.count():
-                if episode not in self.done:
-                    begun.append(episode)
-                    yield self.plan, episode
-
-        outcomes = parallel.run(
-            _collect_episode,
-            tasks(),
-            jobs=jobs,
-            timeout=self.plan.time_limit + _GRACE,
-            retries=1,
-            backend=backend,
-            cluster=cluster,
-        )
-        if self.plan.family:
-            _claim_instances(self.plan)
-        started, now = time.perf_counter(), 0
-        try:
-            for outcome in outcomes:
-                episode = begun[outcome.index]
-                if outcome.value is None:
-                    self.failed[episode] = outcome.error or "no result"
-                    self._give_up_if_hopeless()
-                    continue
-                made = outcome.value
-                replace_file(self.path(episode), made.shard)
-                self.done[episode] = made.samples
-                self.summary.solve_seconds += made.solve_seconds
-                self.summary.work_seconds += made.seconds
-                if made.status == "timelimit":
-                    self.summary.out_of_time.append(_instance(self.plan, episode))
-                now += made.samples
-                note = f"samples, {now / (time.perf_counter() - started):.2f} a second"
-                progress.advance(made.samples, note)
-                if self._prefix()[1] >= self.count:
-                    return
-                self._give_up_if_hopeless()
-        finally:
-            outcomes.close()  # type: ignore[attr-defined]
+        made = outcome.value
+        if made is None:
+            self.failed[episode] = outcome.error or "no result"
+        else:
+            replace_file(self.path(episode), made.shard)
+            self.done[episode] = made.samples
+            self.summary.solve_seconds += made.solve_seconds
+            self.summary.work_seconds += made.seconds
+            if made.status == "timelimit":
+                self.summary.out_of_time.append(_instance(self.plan, episode))
+        self._give_up_if_hopeless()
+        return made.samples if made else 0
 
     def _give_up_if_hopeless(self) -> None:
         """Stop where nothing comes: instances solved at the root, or all failing."""
@@ -335,7 +302,7 @@ class _Episodes:
                 "use harder instances"
             )
 
-    def _finish(self) -> None:
+    def finish(self) -> SplitSummary:
         """Cut the last episode to the count, and remove what was begun beyond it."""
         from learn2branch.shards import Shard, read_shard, write_shard
 
@@ -357,6 +324,53 @@ class _Episodes:
             for episode, error in sorted(self.failed.items())
             if episode <= last
         }
+        return self.summary
+
+
+def _work(splits: Sequence[_Episodes], jobs: int, backend: str, cluster: str | None) -> None:
+    """Run episodes of one split after the other until all have what they want."""
+    if all(split.is_satisfied() for split in splits):
+        return
+    begun: list[tuple[_Episodes, int]] = []
+
+    def tasks() -> Iterator[tuple[Plan, int]]:
+        for split in splits:
+            if split.plan.family and not split.is_satisfied():
+                _claim_instances(split.plan)
+            for episode in split.to_do():
+                begun.append((split, episode))
+                yield split.plan, episode
+
+    outcomes = parallel.run(
+        _collect_episode,
+        tasks(),
+        jobs=jobs,
+        timeout=splits[0].plan.time_limit + _GRACE,
+        retries=1,
+        backend=backend,
+        cluster=cluster,
+    )
+    before = sum(sum(split.done.values()) for split in splits)
+    total, made, started = sum(split.count for split in splits), 0, time.perf_counter()
+    with track("collecting samples", total) as progress:
+        progress.advance(min(before, total))
+        try:
+            for outcome in outcomes:
+                split, episode = begun[outcome.index]
+                count = split.take(episode, outcome)
+                made += count
+                speed = made / (time.perf_counter() - started)
+                progress.advance(
+                    min(count, total - progress.done),
+                    f"samples, {split.plan.split}, {speed:.2f} a second",
+                )
+                if all(split.is_satisfied() for split in splits):
+                    return
+        except KeyboardInterrupt:
+            say(f"{min(before + made, total)} of {total} samples are in {splits[0].folder.parent}")
+            raise
+        finally:
+            outcomes.close()  # type: ignore[attr-defined]
 
 
 # --- in a worker ---------------------------------------------------------------------------------
