@@ -16,6 +16,7 @@ from solver_plugins.reading import read_model
 # Handlers whose constraints are rows of the LP from the start, so that a state shows them.
 _LINEAR = ("linear", "setppc", "logicor", "knapsack", "varbound")
 _FEW_NODES = 10
+_FIRST = 536_870_911  # a priority above every rule of SCIP
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,7 @@ class Inspection:
 
 
 def inspect(path: str | Path, time_limit: float) -> Inspection:
-    """Read an instance and solve it for a while: the papers' parameters, SCIP's own rule."""
+    """Read an instance and solve it for a while, as when collecting: pseudocosts branch."""
     model = read_model(path)
     variables = {
         "binary": model.getNBinVars(),
@@ -91,6 +92,9 @@ def inspect(path: str | Path, time_limit: float) -> Inspection:
     handlers = Counter(constraint.getConshdlrName() for constraint in model.getConss(False))
     rows, nonzeros = _size(model)
     apply_protocol(model, "gasse", time_limit=time_limit)
+    # SCIP's default rule finishes small trees by strong branching alone, at a root that never
+    # branches; what there is to learn shows without that.
+    model.setParam("branching/pscost/priority", _FIRST)
     started = time.perf_counter()
     model.presolve()
     presolve_seconds = time.perf_counter() - started
