@@ -77,7 +77,7 @@ class InstanceSet:
         result.targets = self.targets[which]
         return result
 
-    def batch(self, positions: Sequence[int]) -> InstanceBatch:
+    def batch(self, positions: Sequence[int] | Tensor) -> InstanceBatch:
         """Join the instances at these positions into one graph."""
         indices = torch.as_tensor(positions, dtype=torch.int64)
         variable = self.variable_features[indices]
@@ -104,18 +104,25 @@ class InstanceSet:
         return InstanceBatch(graph, self.targets[indices])
 
 
-class Repeated:
-    """A set several times over, so that the training loop judges after several passes, not one."""
+class Groups:
+    """A set for training: neighbours that stay together in a batch, several times over.
 
-    def __init__(self, instances: InstanceSet, passes: int):
-        self.instances, self.passes = instances, passes
+    Foldable twins share all but two non-zeros, and what they share says nothing: together in a
+    batch it cancels out, apart it is noise that hides the rest. Several passes count as one epoch
+    of the training loop, which judges after each.
+    """
+
+    def __init__(self, instances: InstanceSet, size: int = 1, passes: int = 1):
+        self.instances, self.size, self.passes = instances, size, passes
+        self.groups = len(instances) // size
 
     def __len__(self) -> int:
-        return self.passes * len(self.instances)
+        return self.passes * self.groups
 
     def batch(self, positions: Sequence[int]) -> InstanceBatch:
-        """Join instances; a position counts on through the passes."""
-        return self.instances.batch([position % len(self.instances) for position in positions])
+        """Join whole groups; a position counts on through the passes."""
+        first = torch.as_tensor(positions)[:, None] % self.groups * self.size
+        return self.instances.batch((first + torch.arange(self.size)).flatten())
 
 
 def _fixed_numbers(milps: Milps, *, once: bool, seed: int) -> NDArray[np.float64]:

@@ -20,7 +20,7 @@ from pipelines.cli import main
 from pipelines.cli.instance import instance
 from pipelines.instance_level.data import Recipe, generate, load
 from pipelines.instance_level.evaluate import Row, evaluate, judge, table
-from pipelines.instance_level.graphs import RANDOM, InstanceSet, Repeated, schema
+from pipelines.instance_level.graphs import RANDOM, Groups, InstanceSet, schema
 from pipelines.instance_level.predict import as_milps, predict
 from pipelines.instance_level.tasks import TASKS
 from pipelines.instance_level.train import train
@@ -217,11 +217,11 @@ def test_redrawn_numbers_change_with_the_order_of_an_epoch_and_repeat_with_the_s
     assert once.min() >= 0 and once.max() < 1
 
 
-def test_passes_go_round_the_set() -> None:
-    instances = InstanceSet(foldable_milps(range(4), seed=0), np.arange(4.0))
-    repeated = Repeated(instances, 3)
-    assert len(repeated) == 12
-    assert repeated.batch([1, 5, 10]).targets.tolist() == [1, 1, 2]
+def test_groups_stay_together_and_go_round_the_set() -> None:
+    instances = InstanceSet(foldable_milps(range(6), seed=0), np.arange(6.0))
+    groups = Groups(instances, size=2, passes=3)
+    assert len(groups) == 9
+    assert groups.batch([1, 5, 6]).targets.tolist() == [2, 3, 4, 5, 0, 1]
 
 
 def test_models_answer_for_thousands_of_graphs_as_for_each_alone() -> None:
