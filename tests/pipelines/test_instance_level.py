@@ -294,6 +294,21 @@ def test_a_model_can_learn_its_training_half_by_heart(sets: Path, tmp_path: Path
     assert row.train == 0 < row.test
 
 
+@pytest.mark.slow
+def test_names_of_constraints_give_foldable_twins_away_until_they_are_renumbered(
+    tmp_path: Path,
+) -> None:
+    """The published random feature is a name; a low test error with it says little."""
+    generate(Recipe("foldable", count=800), jobs=2, out=tmp_path)
+    folder, _ = train(
+        "foldable", "feasibility", backbone="bgnn", random="position", epochs=120, lr=1e-3,
+        data=tmp_path, out=tmp_path / "run",
+    )  # fmt: skip
+    row = judge(folder, data=tmp_path)
+    assert row.test < 0.05
+    assert row.test_renumbered > 0.15
+
+
 def test_a_run_that_was_stopped_ends_like_one_that_was_not(sets: Path, tmp_path: Path) -> None:
     for name, steps in (("straight", (20,)), ("resumed", (10, 20))):
         for epochs in steps:
