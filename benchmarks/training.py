@@ -23,6 +23,7 @@ from torch.nn.functional import log_softmax
 
 from learn2branch import BipartiteGraph, build_model
 from learn2branch.features import INSTANCE
+from learn2branch.kernels import keep_memory
 
 BATCH, REPEATS = 64, 3
 
@@ -122,6 +123,7 @@ def small_graphs(clock: Callable[[], float]) -> None:
 if __name__ == "__main__":
     threads = int(sys.argv[1]) if len(sys.argv) > 1 else 1
     torch.set_num_threads(threads)
+    keep_memory()
     print(f"{threads} thread(s)")
     chosen_clock = time.thread_time if threads == 1 else time.perf_counter
     compare(chosen_clock)

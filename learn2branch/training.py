@@ -26,6 +26,7 @@ from torch import Tensor, nn
 from learn2branch.data_parallel import gather, rank, share, sum_over_processes
 from learn2branch.errors import InputError, WorkError
 from learn2branch.graph import BipartiteGraph
+from learn2branch.kernels import keep_memory
 from learn2branch.runs import Run
 
 B = TypeVar("B", bound="Batch")
@@ -172,6 +173,7 @@ def train(
     """
     if len(train_set) < 1 or len(valid_set) < 1:
         raise InputError("training needs at least one training and one validation example")
+    keep_memory()
     loop = _Loop(model, task, train_set, valid_set, config, Run(run_dir), report, report_epoch)
     loop.begin(settings or {})
     with _stop_signals() as stop_asked:

@@ -70,6 +70,21 @@ def test_a_policy_scores_as_the_model_it_was_exported_from(
             )
 
 
+@pytest.mark.parametrize("backbone", ["dualattn", "bgnn"])
+def test_folding_changes_no_score_and_no_choice_on_real_states(backbone, tmp_path) -> None:
+    from states import real_states
+
+    states = real_states(200, 400, 3)
+    torch.manual_seed(2)
+    model = build_model(backbone)
+    model.fit_normaliser(graph for graph, _ in states)
+    policy, unfolded = load_policy(export_policy(model, tmp_path / "p.pt")), straightforward(model)
+    for graph, candidates in states:
+        scores, expected = policy(*graph.tensors(), candidates=candidates), unfolded(graph)
+        torch.testing.assert_close(scores, expected[candidates], atol=1e-4, rtol=0)
+        assert scores.argmax() == expected[candidates].argmax()
+
+
 def test_the_file_alone_runs_under_torch(policy_file) -> None:
     graph = random_graph(20, 30, 200)
     scores = load_policy(policy_file)(*graph.tensors())
