@@ -111,5 +111,11 @@ def _missing(backbone: str, family: str | None) -> str:
 
 
 def _policy(label: str, file: Path | None) -> Choice:
+    """Check a policy file before hours are spent on it."""
+    from learn2branch.policy import load_policy
+
     assert file is not None
+    task = load_policy(file).metadata["task"]
+    if task != "state":
+        raise InputError(f"{file} predicts for the {task} task: give one trained for branching")
     return Choice(label, file=file, fingerprint=hashlib.sha256(file.read_bytes()).hexdigest()[:12])

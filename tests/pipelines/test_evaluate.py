@@ -198,6 +198,12 @@ def test_what_cannot_be_found_is_named(home: Path) -> None:
             find_choice(name, family, home / "runs")
 
 
+def test_a_policy_of_another_task_is_refused(tmp_path: Path) -> None:
+    export_policy(build_model("bgnn", task="element", size="small"), tmp_path / "element.pt")
+    with pytest.raises(InputError, match="element task: give one trained for branching"):
+        find_choice(str(tmp_path / "element.pt"))
+
+
 def test_two_files_of_the_same_run_name_keep_their_paths(home: Path, tmp_path: Path) -> None:
     first = home / "runs" / "setcover-dualattn" / "policy.pt"
     second = tmp_path / "setcover-dualattn" / "policy.pt"
