@@ -3,7 +3,7 @@
     python benchmarks/watching.py
 
 CPU time of the process, with and without in turn, the least of each (others can only add to it).
-Set cover has nodes as evaluations have them; the knapsack has the smallest LPs and thus the worst case.
+Set cover has nodes as evaluations have them; the knapsack has tiny LPs and thus the worst case.
 """
 
 from __future__ import annotations
