@@ -341,25 +341,19 @@ def _fractionality(variables: Array) -> Array:
 
 
 def _decode(arrays: dict[str, Array], header: dict[str, Any]) -> list[Sample]:
-    count = header["samples"]
     matrices = _decode_matrices(arrays)
     sizes = arrays["variable_sizes"].astype(np.int64)
     fixed = header["fixed"]
     moving = [i for i in _NUMBERS if i not in fixed]
     if header["fractionality"] != "stored":
         moving.remove(_FRACTIONALITY)
-    columns = np.empty((len(STATE.variable), int(sizes.sum())), np.float32)
-    columns[moving] = _get_numbers(arrays, "variable", sizes)
-    if count and fixed:  # which implies that all states have the same size
-        columns[fixed] = np.tile(_get_numbers(arrays, "fixed", sizes[:1]), count)
-    table = arrays["flag_patterns"] >> np.arange(len(_FLAGS), dtype=np.uint16)[:, None] & 1
-    columns[_FLAGS] = table.astype(np.float32)[:, arrays["flags"]]
-    if header["fractionality"] != "stored":
-        columns[_FRACTIONALITY] = _fractionality(columns.T)
-    variables = np.ascontiguousarray(columns.T)
+    # Whole rows come from a table of the flag patterns; the other columns are put over them.
+    table = np.zeros((len(arrays["flag_patterns"]), len(STATE.variable)), np.float32)
+    table[:, _FLAGS] = arrays["flag_patterns"][:, None] >> np.arange(len(_FLAGS)) & 1
+    numbers = _get_numbers(arrays, "variable", sizes)
+    fixed_numbers = _get_numbers(arrays, "fixed", sizes[:1]).T if fixed else None
     heights = arrays["matrix_sizes"].astype(np.int64)[arrays["matrix_of"]]
-    constraints = np.empty((int(heights.sum()), len(STATE.constraint)), np.float32)
-    constraints[:, _ROW_NUMBERS] = _get_numbers(arrays, "constraint", heights).T
+    row_numbers = _get_numbers(arrays, "constraint", heights)
     choices = arrays["choices"].tolist()
     candidates = torch.from_numpy(arrays["candidates"].astype(np.int64))
     scores = torch.from_numpy(arrays["scores"])
@@ -371,15 +365,25 @@ def _decode(arrays: dict[str, Array], header: dict[str, Any]) -> list[Sample]:
         edges, values, row_features = matrices[matrix]
         top, last = bottom + len(row_features), first + int(sizes[s])
         end = start + int(arrays["candidate_sizes"][s])
-        constraints[bottom:top, _ROW_COLUMNS] = row_features
+        # An array for each sample: large ones would be paged in anew for every shard.
+        constraints = np.empty((top - bottom, len(STATE.constraint)), np.float32)
+        constraints[:, _ROW_COLUMNS] = row_features
+        constraints[:, _ROW_NUMBERS] = row_numbers[:, bottom:top].T
+        variables = table[arrays["flags"][first:last]]
+        for i, column in zip(moving, numbers, strict=True):
+            variables[:, i] = column[first:last]
+        if fixed_numbers is not None:
+            variables[:, fixed] = fixed_numbers
+        if header["fractionality"] != "stored":
+            variables[:, _FRACTIONALITY] = _fractionality(variables)
         for size in (top - bottom, last - first):
             if size not in pointers:
                 pointers[size] = torch.tensor([0, size])
         graph = BipartiteGraph(
-            torch.from_numpy(constraints[bottom:top]),
+            torch.from_numpy(constraints),
             edges,
             values,
-            torch.from_numpy(variables[first:last]),
+            torch.from_numpy(variables),
             pointers[top - bottom],
             pointers[last - first],
         )

@@ -17,6 +17,7 @@ import torch
 from learn2branch.data_parallel import launch, process_group, rank
 from learn2branch.errors import InputError, WorkError
 from learn2branch.imitation import Imitation, SampleSet, baselines
+from learn2branch.kernels import keep_memory
 from learn2branch.models import GraphModel, build_model
 from learn2branch.policy import export_policy, load_policy
 from learn2branch.runs import Run, replace_file
@@ -146,6 +147,7 @@ def _train(settings: Settings, config: TrainingConfig, folder: Path, level: int)
     set_verbosity(level if rank() == 0 and os.environ.get("RANK", "0") == "0" else -1)
     if config.device.startswith("cuda") and "LOCAL_RANK" in os.environ:
         config = replace(config, device=f"cuda:{os.environ['LOCAL_RANK']}")
+    keep_memory()
     with process_group(config.device):
         return _train_in_group(settings, config, Run(folder))
 

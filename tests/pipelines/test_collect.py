@@ -105,6 +105,7 @@ def wait_for_shards(store: Path, count: int, process: subprocess.Popen[bytes]) -
         time.sleep(0.05)
 
 
+@pytest.mark.slow
 def test_killed_and_interrupted_collections_end_as_if_nothing_had_been(
     covers: Path, tmp_path: Path
 ) -> None:
