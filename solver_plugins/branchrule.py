@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import time
+import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -92,6 +93,7 @@ class NeuralBranchrule(Branchrule):
         self.strict = strict
         self._statistics = Statistics()
         self._freed = False
+        self._weak_model: weakref.ref[Model] | None = None
         self.error: Exception | None = None  # the last one that cost a decision
         self._takes_candidates = _accepts_candidates(policy)
         self._other_schema = _schema_of(policy) not in (None, STATE.hash)
@@ -100,10 +102,27 @@ class NeuralBranchrule(Branchrule):
         self._edges_on_device: tuple[Tensor, Tensor] | None = None
 
     @property
+    def model(self) -> Any:
+        """The model this rule is included in, or None if there is none any more."""
+        return Branchrule.model.__get__(self) if self._weak_model is None else self._weak_model()
+
+    @model.setter
+    def model(self, model: Model | None) -> None:
+        self._weak_model = None
+        Branchrule.model.__set__(self, model)
+
+    def _let_go_of(self, model: Model) -> None:
+        # PySCIPOpt makes model and rule hold each other, so that a model dropped by its user lives
+        # on, megabytes of SCIP with it, until Python looks for cycles.
+        self.model = None
+        self._weak_model = weakref.ref(model)
+
+    @property
     def statistics(self) -> Statistics:
         """What the rule has done so far, also while the solve runs."""
-        if not self._freed and self.model is not None and self.model.getStage() in _TIMED_STAGES:
-            self._statistics.solving_seconds = self.model.getSolvingTime()
+        model = None if self._freed else self.model
+        if model is not None and model.getStage() in _TIMED_STAGES:
+            self._statistics.solving_seconds = model.getSolvingTime()
         return self._statistics
 
     # SCIP's callbacks. Returning DIDNOTRUN hands the node to the rule with the next priority.
@@ -237,6 +256,7 @@ def include_branchrule(
         max_depth,
         1.0,
     )
+    rule._let_go_of(model)
     return rule
 
 

@@ -92,16 +92,18 @@ def run_episode(
         rule, "learn2branch_episode", "records the expert", _FIRST, maxdepth=-1, maxbounddist=1.0
     )
     started = time.perf_counter()
-    model.optimize()
-    episode.seconds = time.perf_counter() - started
-    rule.raise_error()
-    episode.status = model.getStatus()
-    episode.nodes = model.getNTotalNodes()
-    episode.scip_version = scip_version(model)
-    if model.getNSols() > 0:
-        episode.objective = model.getObjVal()
-    episode.dual_bound = model.getDualbound()
-    model.free()
+    try:
+        model.optimize()
+        episode.seconds = time.perf_counter() - started
+        rule.raise_error()
+        episode.status = model.getStatus()
+        episode.nodes = model.getNTotalNodes()
+        episode.scip_version = scip_version(model)
+        if model.getNSols() > 0:
+            episode.objective = model.getObjVal()
+        episode.dual_bound = model.getDualbound()
+    finally:
+        model.free()  # now, not when Python happens to look for the cycle of model and rule
     return episode
 
 
