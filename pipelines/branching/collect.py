@@ -79,8 +79,11 @@ class SplitSummary:
     bytes: int = 0
     failed: dict[str, str] = field(default_factory=dict)  # instance -> why
     out_of_time: list[str] = field(default_factory=list)  # instances that met the time limit
-    solve_seconds: float = 0.0  # in SCIP's solves, summed over episodes collected now
-    work_seconds: float = 0.0  # of the workers in all
+    # Of the episodes collected now, summed over the workers:
+    made: int = 0  # samples, also those that were not needed
+    solve_seconds: float = 0.0  # in solves, with all that is done in them
+    our_seconds: float = 0.0  # of observing in them, and of recording after them
+    work_seconds: float = 0.0  # in all
 
 
 def collect(
@@ -277,6 +280,8 @@ class _Episodes:
             replace_file(self.path(episode), made.shard)
             self.done[episode] = made.samples
             self.summary.solve_seconds += made.solve_seconds
+            self.summary.made += made.samples
+            self.summary.our_seconds += made.our_seconds
             self.summary.work_seconds += made.seconds
             if made.status == "timelimit":
                 self.summary.out_of_time.append(_instance(self.plan, episode))
@@ -385,6 +390,7 @@ class _Made:
     status: str
     seconds: float  # of the whole task
     solve_seconds: float
+    our_seconds: float  # of it and after it, in observing and recording
 
 
 def _collect_episode(task: tuple[Plan, int]) -> _Made:
@@ -411,6 +417,7 @@ def _collect_episode(task: tuple[Plan, int]) -> _Made:
         node_limit=plan.node_limit,
         max_samples=plan.max_samples,
     )
+    solved = time.perf_counter()
     provenance = {
         "instance": instance,
         "instance_hash": hashlib.blake2b(Path(instance).read_bytes(), digest_size=16).hexdigest(),
@@ -433,8 +440,14 @@ def _collect_episode(task: tuple[Plan, int]) -> _Made:
         "decisions": result.decisions,
     }
     shard = encode_shard(Shard(result.samples, provenance))
+    now = time.perf_counter()
     return _Made(
-        shard, len(result.samples), result.status, time.perf_counter() - began, result.seconds
+        shard=shard,
+        samples=len(result.samples),
+        status=result.status,
+        seconds=now - began,
+        solve_seconds=result.seconds,
+        our_seconds=now - solved + result.observe_seconds,
     )
 
 
