@@ -39,21 +39,8 @@ def test_training_without_samples_says_what_to_do(tmp_path: Path) -> None:
 
 
 def test_collect_then_train_with_no_further_options_gives_a_policy(folder: Path) -> None:
-    said = l2b(
-        folder,
-        *[
-            "collect",
-            "--problem",
-            "setcover",
-            "--preset",
-            "tiny",
-            "--samples",
-            "24",
-            "--jobs",
-            "2",
-            "-q",
-        ],
-    )
+    few = ("--preset", "tiny", "--samples", "24", "--jobs", "2", "-q")
+    said = l2b(folder, "collect", "--problem", "setcover", *few)
     assert "samples/setcover/train: 24 samples" in said
     assert (folder / "data/setcover/tiny/train/manifest.json").exists()
     said = l2b(folder, "samples", "info", "samples/setcover", "--verify")
