@@ -19,7 +19,7 @@ from solver_plugins.episode import read_instance
 from solver_plugins.parameters import apply_protocol
 from solver_plugins.solve import _Watch, new_model, prefer_rule
 
-REPEATS = 7
+REPEATS = 5
 
 
 def cpu_seconds(file: Path, rule: str, nodes: int, watched: bool) -> tuple[float, int]:
