@@ -2,8 +2,8 @@
 
     python benchmarks/generate.py [--preset paper] [--repeats 7] [--gyozas]
 
-Medians in milliseconds, in one process. `--gyozas` adds what gyozas takes to make the same sizes as
-SCIP models, measured in turn with ours.
+Medians in milliseconds of processor time, in one process, so that other work on the machine counts
+less. `--gyozas` adds what gyozas takes to make the same sizes as SCIP models, in turn with ours.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from instances.writing import scip_model, write
 
 
 def milliseconds(work: Callable[[], Any]) -> float:
-    """Return what one call takes."""
-    started = time.perf_counter()
+    """Return what one call takes of the processor."""
+    started = time.process_time()
     work()
-    return 1000 * (time.perf_counter() - started)
+    return 1000 * (time.process_time() - started)
 
 
 def gyozas_generators() -> dict[str, Any]:

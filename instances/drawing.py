@@ -51,11 +51,12 @@ class Draw:
         kept = 0 if start is None else len(start)
         if start is not None:
             values[:kept] = start
+        place = np.arange(total, dtype=np.int32)
+        first = np.empty(len(counts) * n, dtype=np.int32)  # where a group's number comes first
         again = np.arange(kept, total)
         while len(again):
             values[again] = self.integers(0, n - 1, len(again))
             keys = values + offset
-            order = np.argsort(keys, kind="stable")  # of equals, the first stays
-            repeats = keys[order[1:]] == keys[order[:-1]]
-            again = np.sort(order[1:][repeats])
+            first[keys[::-1]] = place[::-1]  # of several writes to one key the last stays
+            again = np.flatnonzero(first[keys] != place)
         return values

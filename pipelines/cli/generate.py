@@ -24,7 +24,13 @@ def _read_changes(
 
 @click.command()
 @options.problem
-@options.preset
+@click.option(
+    "--preset",
+    type=click.Choice((*options.PRESETS, "element")),
+    default="paper",
+    show_default=True,
+    help="Sizes: tiny (seconds), small, paper (as published), element (indset and cauctions).",
+)
 @options.split
 @options.count
 @options.seed
