@@ -350,10 +350,20 @@ def _decode(arrays: dict[str, Array], header: dict[str, Any]) -> list[Sample]:
     # Whole rows come from a table of the flag patterns; the other columns are put over them.
     table = np.zeros((len(arrays["flag_patterns"]), len(STATE.variable)), np.float32)
     table[:, _FLAGS] = arrays["flag_patterns"][:, None] >> np.arange(len(_FLAGS)) & 1
-    numbers = _get_numbers(arrays, "variable", sizes)
-    fixed_numbers = _get_numbers(arrays, "fixed", sizes[:1]).T if fixed else None
+    variables = table.take(arrays["flags"], axis=0)
+    for i, column in zip(moving, _get_numbers(arrays, "variable", sizes), strict=True):
+        variables[:, i] = column
+    if fixed and len(sizes):  # then all states have the same size
+        each = variables.reshape(len(sizes), -1, len(STATE.variable))
+        for i, column in zip(fixed, _get_numbers(arrays, "fixed", sizes[:1]), strict=True):
+            each[:, :, i] = column
+    if header["fractionality"] != "stored":
+        variables[:, _FRACTIONALITY] = _fractionality(variables)
     heights = arrays["matrix_sizes"].astype(np.int64)[arrays["matrix_of"]]
-    row_numbers = _get_numbers(arrays, "constraint", heights)
+    constraints = np.empty((int(heights.sum()), len(STATE.constraint)), np.float32)
+    for i, column in zip(_ROW_NUMBERS, _get_numbers(arrays, "constraint", heights), strict=True):
+        constraints[:, i] = column
+    all_constraints, all_variables = torch.from_numpy(constraints), torch.from_numpy(variables)
     choices = arrays["choices"].tolist()
     candidates = torch.from_numpy(arrays["candidates"].astype(np.int64))
     scores = torch.from_numpy(arrays["scores"])
@@ -365,25 +375,15 @@ def _decode(arrays: dict[str, Array], header: dict[str, Any]) -> list[Sample]:
         edges, values, row_features = matrices[matrix]
         top, last = bottom + len(row_features), first + int(sizes[s])
         end = start + int(arrays["candidate_sizes"][s])
-        # An array for each sample: large ones would be paged in anew for every shard.
-        constraints = np.empty((top - bottom, len(STATE.constraint)), np.float32)
-        constraints[:, _ROW_COLUMNS] = row_features
-        constraints[:, _ROW_NUMBERS] = row_numbers[:, bottom:top].T
-        variables = table[arrays["flags"][first:last]]
-        for i, column in zip(moving, numbers, strict=True):
-            variables[:, i] = column[first:last]
-        if fixed_numbers is not None:
-            variables[:, fixed] = fixed_numbers
-        if header["fractionality"] != "stored":
-            variables[:, _FRACTIONALITY] = _fractionality(variables)
+        constraints[bottom:top, _ROW_COLUMNS] = row_features
         for size in (top - bottom, last - first):
             if size not in pointers:
                 pointers[size] = torch.tensor([0, size])
         graph = BipartiteGraph(
-            torch.from_numpy(constraints),
+            all_constraints[bottom:top],
             edges,
             values,
-            torch.from_numpy(variables),
+            all_variables[first:last],
             pointers[top - bottom],
             pointers[last - first],
         )
@@ -433,7 +433,8 @@ def _get_numbers(arrays: dict[str, Array], name: str, sizes: Array) -> Array:
         bits = palettes[where].reshape(codes.shape)
     else:
         bits = palettes[np.repeat(starts, sizes, axis=1) + codes]
-    full = np.empty((len(arrays[f"{name}_high"]), 4), np.uint8)
-    full[:, 3], full[:, :3] = arrays[f"{name}_high"], arrays[f"{name}_low"]
-    bits[codes == _ONCE] = full.view("<u4")[:, 0]
+    if len(arrays[f"{name}_high"]):
+        full = np.empty((len(arrays[f"{name}_high"]), 4), np.uint8)
+        full[:, 3], full[:, :3] = arrays[f"{name}_high"], arrays[f"{name}_low"]
+        bits[codes == _ONCE] = full.view("<u4")[:, 0]
     return bits.view(np.float32)
