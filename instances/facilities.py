@@ -88,7 +88,7 @@ FAMILY = Family(
     parameters=Facilities,
     generate=generate,
     presets={
-        "tiny": sizes(Facilities(20, 12, ratio=3), transfer=Facilities(25, 15, ratio=3)),
+        "tiny": sizes(Facilities(20, 15, ratio=3), transfer=Facilities(25, 15, ratio=3)),
         "small": sizes(Facilities(25, 20), transfer=Facilities(35, 20)),
         "paper": sizes(Facilities(35, 35), transfer=Facilities(60, 35)),
     },

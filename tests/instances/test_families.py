@@ -26,7 +26,7 @@ PAPER = {
 FINGERPRINTS = {
     "setcover": "1917bad7ac73c1d9",
     "cauctions": "b9f816aaee53f5ae",
-    "facilities": "bc9a457403be3657",
+    "facilities": "c508a29d0a998c9e",
     "indset": "02c0d461cade7661",
     "mknapsack": "2a8a0db8deb07f26",
     "placement": "716c970eb786091e",
