@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
+L2B := $(abspath $(BIN))/l2b
 # Two cores, oversubscribed, run four times slower: parallelism comes from processes.
 export OMP_NUM_THREADS ?= 1
 
@@ -14,8 +15,13 @@ $(VENV)/.installed: pyproject.toml setup.py constraints.txt $(wildcard learn2bra
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[test,dev]"
 	@touch $@
 
+# The main job end to end, small: instances, the expert's decisions, a policy, and its report.
 demo: install
-	$(BIN)/python -m pipelines.demo
+	mkdir -p demo
+	cd demo && $(L2B) generate --problem setcover --preset tiny
+	cd demo && $(L2B) collect --problem setcover --preset tiny
+	cd demo && $(L2B) train --problem setcover --budget 60s
+	cd demo && $(L2B) evaluate --problem setcover --preset tiny --policy dualattn --policy relpscost --seeds 2
 
 test: install
 	$(BIN)/python -m pytest
