@@ -15,17 +15,16 @@ from pathlib import Path
 
 from instances import FAMILIES
 from instances.writing import write
-from solver_plugins.episode import read_instance
 from solver_plugins.parameters import apply_protocol
-from solver_plugins.solve import _Watch, new_model, prefer_rule
+from solver_plugins.reading import read_model
+from solver_plugins.solve import _Watch, prefer_rule
 
 REPEATS = 5
 
 
 def cpu_seconds(file: Path, rule: str, nodes: int, watched: bool) -> tuple[float, int]:
     """Solve and return the CPU time and the number of nodes."""
-    model = new_model()
-    read_instance(model, file)
+    model = read_model(file)
     apply_protocol(model, "gasse", 0, 3600)
     model.setParam("limits/totalnodes", nodes)
     prefer_rule(model, rule)

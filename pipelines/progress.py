@@ -58,6 +58,7 @@ class Tracker:
     def __init__(self, what: str, total: int | None) -> None:
         self.what, self.total, self.done, self.text = what, total, 0, ""
         self.started = self._last_line = time.monotonic()
+        self._printed = 0  # steps done at the last line
 
     def advance(self, steps: int = 1, note: str | None = None) -> None:
         """Count steps as done, with an optional note shown beside them."""
@@ -68,11 +69,18 @@ class Tracker:
 
     def _show(self) -> None:
         now = time.monotonic()
-        if _verbosity >= 0 and now - self._last_line >= _SECONDS_BETWEEN_LINES:
-            self._last_line = now
+        if now - self._last_line >= _SECONDS_BETWEEN_LINES:
+            self._print_line(now)
+
+    def _close(self) -> None:
+        now = time.monotonic()
+        if now - self.started >= _SECONDS_BETWEEN_LINES and self._printed != self.done:
             self._print_line(now)
 
     def _print_line(self, now: float) -> None:
+        if _verbosity < 0:
+            return
+        self._last_line, self._printed = now, self.done
         elapsed = now - self.started
         of_total, left = "", ""
         if self.total:
@@ -101,8 +109,7 @@ def track(what: str, total: int | None = None) -> Iterator[Tracker]:
     if _verbosity < 0 or not console.is_terminal:
         tracker = Tracker(what, total)
         yield tracker
-        if _verbosity >= 0 and time.monotonic() - tracker.started >= _SECONDS_BETWEEN_LINES:
-            tracker._print_line(time.monotonic())
+        tracker._close()
         return
     columns = (
         TextColumn("{task.description}"),

@@ -17,7 +17,9 @@ import numpy.typing as npt
 import pyscipopt
 from scipy.sparse import csr_matrix
 
-from learn2branch.errors import InputError
+from learn2branch.errors import InputError, WorkError
+from solver_plugins.library import declare, pointer_to
+from solver_plugins.reading import read_model
 
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
@@ -105,22 +107,6 @@ class MilpArrays:
     def is_feasible(self, x: Floats, tolerance: float = 1e-6) -> bool:
         """Check a point against every row, bound and integrality."""
         return self.violation(x) <= tolerance * (1 + 1e-6)
-
-
-def read_model(path: str | Path) -> pyscipopt.Model:
-    """Let SCIP read a file, silently; what it cannot read is the user's mistake."""
-    if not Path(path).is_file():
-        raise InputError(f"{path} does not exist, or is not a file")
-    model = pyscipopt.Model()
-    model.hideOutput()
-    try:
-        model.readProblem(str(path))
-    except Exception as error:
-        raise InputError(
-            f"{path} cannot be read as an instance ({error}): SCIP reads .lp, .mps and .cip, "
-            "each also with .gz"
-        ) from error
-    return model
 
 
 def read_arrays(path: str | Path) -> MilpArrays:
@@ -258,52 +244,45 @@ def _with_infinities(values: Floats) -> Floats:
     return np.where(np.abs(values) >= _BEYOND, np.copysign(np.inf, values), values)
 
 
-def pointer_to(model: pyscipopt.Model) -> int:
-    """Return the address of the SCIP behind a model, which stays the model's own."""
-    get_pointer = ctypes.pythonapi.PyCapsule_GetPointer
-    get_pointer.restype, get_pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
-    address: int = get_pointer(model.to_ptr(False), b"scip")
-    return address
-
-
 @cache
-def library() -> ctypes.PyDLL:
-    """Return SCIP's C functions, from the library that pyscipopt itself has loaded."""
-    lib = ctypes.PyDLL(pyscipopt.scip.__file__)
+def library() -> ctypes.CDLL:
+    """Return the functions of SCIP that this module calls."""
     pointer, real, integer = ctypes.c_void_p, ctypes.c_double, ctypes.c_int
     flag, count = ctypes.POINTER(ctypes.c_uint), ctypes.POINTER(integer)
     addresses = ctypes.POINTER(ctypes.c_size_t)
-    for name, result, arguments in (
-        ("SCIPgetNOrigVars", integer, [pointer]),
-        ("SCIPgetOrigVars", addresses, [pointer]),
-        ("SCIPgetNOrigConss", integer, [pointer]),
-        ("SCIPgetOrigConss", addresses, [pointer]),
-        ("SCIPgetObjsense", integer, [pointer]),
-        ("SCIPgetOrigObjoffset", real, [pointer]),
-        ("SCIPvarGetObj", real, [pointer]),
-        ("SCIPvarGetLbOriginal", real, [pointer]),
-        ("SCIPvarGetUbOriginal", real, [pointer]),
-        ("SCIPvarGetType", integer, [pointer]),
-        ("SCIPvarGetName", ctypes.c_char_p, [pointer]),
-        ("SCIPvarGetStatus", integer, [pointer]),
-        ("SCIPvarGetNegationVar", pointer, [pointer]),
-        ("SCIPvarGetNegationConstant", real, [pointer]),
-        ("SCIPconsGetName", ctypes.c_char_p, [pointer]),
-        ("SCIPconsGetHdlr", pointer, [pointer]),
-        ("SCIPconshdlrGetName", ctypes.c_char_p, [pointer]),
-        ("SCIPconsGetLhs", real, [pointer, pointer, flag]),
-        ("SCIPconsGetRhs", real, [pointer, pointer, flag]),
-        ("SCIPgetConsNVars", integer, [pointer, pointer, count, flag]),
-        ("SCIPgetConsVars", integer, [pointer, pointer, pointer, integer, flag]),
-        ("SCIPgetConsVals", integer, [pointer, pointer, pointer, integer, flag]),
-        ("SCIPgetSolVals", integer, [pointer, pointer, integer, pointer, pointer]),
-        ("SCIPgetBestSol", pointer, [pointer]),
-        ("SCIPgetNSols", integer, [pointer]),
-        ("SCIPgetSols", addresses, [pointer]),
-        ("SCIPcreateOrigSol", integer, [pointer, pointer, pointer]),
-        ("SCIPsetSolVals", integer, [pointer, pointer, integer, pointer, pointer]),
-        ("SCIPaddSolFree", integer, [pointer, pointer, flag]),
-    ):
-        function = getattr(lib, name)
-        function.restype, function.argtypes = result, arguments
+    lib = declare(
+        {
+            "SCIPgetNOrigVars": (integer, [pointer]),
+            "SCIPgetOrigVars": (addresses, [pointer]),
+            "SCIPgetNOrigConss": (integer, [pointer]),
+            "SCIPgetOrigConss": (addresses, [pointer]),
+            "SCIPgetObjsense": (integer, [pointer]),
+            "SCIPgetOrigObjoffset": (real, [pointer]),
+            "SCIPvarGetObj": (real, [pointer]),
+            "SCIPvarGetLbOriginal": (real, [pointer]),
+            "SCIPvarGetUbOriginal": (real, [pointer]),
+            "SCIPvarGetType": (integer, [pointer]),
+            "SCIPvarGetName": (ctypes.c_char_p, [pointer]),
+            "SCIPvarGetStatus": (integer, [pointer]),
+            "SCIPvarGetNegationVar": (pointer, [pointer]),
+            "SCIPvarGetNegationConstant": (real, [pointer]),
+            "SCIPconsGetName": (ctypes.c_char_p, [pointer]),
+            "SCIPconsGetHdlr": (pointer, [pointer]),
+            "SCIPconshdlrGetName": (ctypes.c_char_p, [pointer]),
+            "SCIPconsGetLhs": (real, [pointer, pointer, flag]),
+            "SCIPconsGetRhs": (real, [pointer, pointer, flag]),
+            "SCIPgetConsNVars": (integer, [pointer, pointer, count, flag]),
+            "SCIPgetConsVars": (integer, [pointer, pointer, pointer, integer, flag]),
+            "SCIPgetConsVals": (integer, [pointer, pointer, pointer, integer, flag]),
+            "SCIPgetSolVals": (integer, [pointer, pointer, integer, pointer, pointer]),
+            "SCIPgetBestSol": (pointer, [pointer]),
+            "SCIPgetNSols": (integer, [pointer]),
+            "SCIPgetSols": (addresses, [pointer]),
+            "SCIPcreateOrigSol": (integer, [pointer, pointer, pointer]),
+            "SCIPsetSolVals": (integer, [pointer, pointer, integer, pointer, pointer]),
+            "SCIPaddSolFree": (integer, [pointer, pointer, flag]),
+        }
+    )
+    if lib is None:
+        raise WorkError("this pyscipopt does not show SCIP's functions: install 6.x, with SCIP 10")
     return lib

@@ -23,6 +23,7 @@ from learn2branch.samples import Sample
 from solver_plugins.expert import pseudocost_scores, strong_branching_scores
 from solver_plugins.observation import Observer
 from solver_plugins.parameters import apply_protocol
+from solver_plugins.reading import read_model
 
 # Maps a state and its candidates to scores, one a candidate; the highest is branched on.
 Behaviour = Callable[[BipartiteGraph, Tensor], Tensor]
@@ -76,9 +77,7 @@ def run_episode(
     """
     if not 0.0 <= expert_probability <= 1.0:
         raise InputError(f"expert_probability is {expert_probability}: give one between 0 and 1")
-    model = Model()
-    model.hideOutput()
-    read_instance(model, instance)
+    model = read_model(instance)
     parameters = apply_protocol(model, protocol, seed, time_limit)
     if node_limit is not None:
         parameters["limits/totalnodes"] = node_limit
@@ -105,16 +104,6 @@ def run_episode(
     finally:
         model.free()  # now, not when Python happens to look for the cycle of model and rule
     return episode
-
-
-def read_instance(model: Model, instance: str | Path) -> None:
-    """Read an instance file into a model; InputError says what is wrong with it."""
-    if not Path(instance).is_file():
-        raise InputError(f"there is no instance file {instance}")
-    try:
-        model.readProblem(str(instance))
-    except Exception as error:  # OSError, or a bare one where SCIP has no reader for the name
-        raise InputError(f"SCIP cannot read the instance {instance}: {error}") from None
 
 
 def scip_version(model: Model) -> str:

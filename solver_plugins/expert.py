@@ -16,13 +16,13 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
-import pyscipopt.scip
 import torch
 from pyscipopt import SCIP_LPSOLSTAT, Model
 from torch import Tensor
 
+from solver_plugins.library import declare, pointer_to
+
 _NO_ITERATION_LIMIT = 2**31 - 1
-_CHECKED_MAJOR_VERSIONS = (10,)  # of SCIP, whose functions are declared below
 _OKAY, _LP_ERROR = 1, -6  # SCIP_RETCODE
 _NUM_LP_PARAMETERS = 20  # SCIP_LPPARAM
 
@@ -76,7 +76,7 @@ def _children_in_a_copy(
     """Yield what `_children_in_place` would, from a copy of the LP."""
     scip = _scip()
     assert scip is not None
-    pointer = ctypes.c_void_p(_pointer_of(model))
+    pointer = ctypes.c_void_p(pointer_to(model))
     cutoff, pseudo = scip.SCIPgetCutoffbound(pointer), scip.SCIPgetPseudoObjval(pointer)
     bound, loose = scip.SCIPgetLPObjval(pointer), scip.SCIPgetLPLooseObjval(pointer)
     with _copied_lp(scip, pointer) as copy:
@@ -183,12 +183,6 @@ def _call(code: int) -> None:
         raise RuntimeError(f"SCIP cannot copy its LP (return code {code})")
 
 
-def _pointer_of(model: Model) -> int:
-    get_pointer = ctypes.pythonapi.PyCapsule_GetPointer
-    get_pointer.restype, get_pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
-    return int(get_pointer(model.to_ptr(False), b"scip"))
-
-
 @functools.cache
 def _scip() -> ctypes.CDLL | None:
     """Return SCIP's C functions, or None where PySCIPOpt does not show them."""
@@ -223,12 +217,4 @@ def _scip() -> ctypes.CDLL | None:
         "SCIPlpiEndStrongbranch": (whole, [pointer]),
         "SCIPlpiStrongbranchFrac": (whole, [pointer, whole, real, whole, *[pointer] * 5]),
     }
-    try:
-        library = ctypes.CDLL(pyscipopt.scip.__file__)
-        for name, (result, arguments) in signatures.items():
-            function = getattr(library, name)
-            function.restype, function.argtypes = result, arguments
-        version = library.SCIPmajorVersion()
-    except (OSError, AttributeError):
-        return None
-    return library if version in _CHECKED_MAJOR_VERSIONS else None
+    return declare(signatures)

@@ -20,13 +20,13 @@ from torch import Tensor
 from learn2branch.errors import InputError
 from learn2branch.features import STATE
 from learn2branch.graph import BipartiteGraph
+from solver_plugins.library import CHECKED_MAJOR_VERSIONS
 
 try:
     import solver_plugins._scip as _scip
 except ImportError:  # no compiler at installation
     _scip = None
 
-_CHECKED_MAJOR_VERSIONS = (10,)  # of SCIP, whose functions and enums the C path declares itself
 _AGE_OFFSET = 5.0  # Ecole's; keeps the first nodes' ages from dominating
 _TYPES = ("BINARY", "INTEGER", "IMPLINT", "CONTINUOUS")
 _BASIS = ("lower", "basic", "upper", "zero")
@@ -86,7 +86,7 @@ def has_fast_path() -> bool:
     if _scip is None:
         return False
     try:
-        return _scip.load(pyscipopt.scip.__file__) in _CHECKED_MAJOR_VERSIONS
+        return _scip.load(pyscipopt.scip.__file__) in CHECKED_MAJOR_VERSIONS
     except OSError:  # SCIP's functions cannot be found by name
         return False
 

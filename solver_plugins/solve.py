@@ -25,8 +25,8 @@ from pyscipopt import SCIP_EVENTTYPE, Eventhdlr, Model
 
 from learn2branch.errors import InputError
 from learn2branch.metrics import primal_integral
-from solver_plugins.episode import read_instance
 from solver_plugins.parameters import apply_protocol
+from solver_plugins.reading import read_model
 
 FINISHED = ("optimal", "infeasible", "unbounded", "inforunbd")  # statuses that settle an instance
 _FIRST = 536_870_911  # a priority above every rule of SCIP
@@ -94,8 +94,9 @@ def solve(
     policy or a callable. With neither, SCIP's default rule branches. `parameters` are SCIP's and
     are set last. `solution` is a file for the best solution, written if there is one.
     """
-    model = new_model(log)
-    read_instance(model, instance)
+    model = read_model(instance)
+    if log:
+        model.hideOutput(False)
     apply_protocol(model, protocol, seed, time_limit)
     if node_limit is not None:
         model.setParam("limits/totalnodes", node_limit)
@@ -126,11 +127,10 @@ def solve(
     return result
 
 
-def new_model(log: bool = False) -> Model:
-    """Return an empty model, silent unless its log is wanted."""
+def new_model() -> Model:
+    """Return an empty, silent model."""
     model = Model()
-    if not log:
-        model.hideOutput()
+    model.hideOutput()
     return model
 
 

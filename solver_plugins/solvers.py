@@ -211,8 +211,9 @@ class Scip(Solver):
 
         from solver_plugins import arrays as scip
         from solver_plugins.parameters import apply_protocol
+        from solver_plugins.reading import read_model
 
-        model = scip.read_model(job.instance.path)
+        model = read_model(job.instance.path)
         apply_protocol(model, "default", job.effort.seed)
         model.setParams({"timing/clocktype": 2, "limits/maxsol": max(job.effort.pool_size, 100)})
         if job.effort.focus:

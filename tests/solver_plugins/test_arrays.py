@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from learn2branch.errors import InputError
-from solver_plugins.arrays import SENSES, MilpArrays, arrays_of, read_arrays, read_model
+from solver_plugins.arrays import SENSES, MilpArrays, arrays_of, read_arrays
+from solver_plugins.reading import read_model
 
 LP = """Maximize
  obj: 3 x + 2 y - z + 4 w + 7.5

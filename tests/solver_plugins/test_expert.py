@@ -15,6 +15,7 @@ from instances import FAMILIES
 from instances.writing import scip_model
 from solver_plugins import expert, observe, strong_branching_scores
 from solver_plugins.expert import pseudocost_scores
+from solver_plugins.library import pointer_to
 from solver_plugins.parameters import apply_protocol
 
 DIRECTIONS = (PY_SCIP_BRANCHDIR.DOWNWARDS, PY_SCIP_BRANCHDIR.UPWARDS)
@@ -27,7 +28,7 @@ def vanillafullstrong_data(model: Model) -> tuple[list[float], int]:
     candidates, scores = ctypes.c_void_p(), ctypes.POINTER(ctypes.c_double)()
     count, priority, best = ctypes.c_int(), ctypes.c_int(), ctypes.c_int()
     code = scip.SCIPgetVanillafullstrongData(
-        ctypes.c_void_p(expert._pointer_of(model)),
+        ctypes.c_void_p(pointer_to(model)),
         *(ctypes.byref(x) for x in (candidates, scores, count, priority, best)),
     )
     assert code == 1
