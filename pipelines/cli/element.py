@@ -11,7 +11,6 @@ from pipelines.cli import options
 from pipelines.cli.options import PRESETS
 
 SOLVERS = ("scip", "highs", "gurobi")
-BACKBONES = ("dualattn", "bgnn")
 
 _preset = click.option(
     "--preset",
@@ -142,37 +141,31 @@ def collect(
 @element.command()
 @options.problem
 @_preset
-@click.option(
-    "--backbone", type=click.Choice(BACKBONES), default="dualattn", show_default=True,
-    help="The architecture.",
-)  # fmt: skip
-@click.option("--size", type=click.Choice(("full", "small")), help="Of the model.")
+@options.model
+@click.option("--size", type=click.Choice(("full", "small")), help="Of the backbone.")
 @options.seed
 @click.option("--epochs", type=click.IntRange(min=1), help="At most.")
 @click.option("--batch-size", type=click.IntRange(min=1), help="Instances a step.")
 @click.option("--lr", type=click.FloatRange(min=0, min_open=True), help="Learning rate.")
-@click.option(
-    "--budget", "budget_seconds", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS",
-    help="End the training after this time, with a falling rate. The preset's if left out.",
-)  # fmt: skip
+@options.budget
 @_labels
 @click.option("--device", default="cpu", show_default=True, help="Of torch.")
 @click.option(
     "--out", type=click.Path(path_type=Path),
-    help="Run folder. runs/element-FAMILY-PRESET-BACKBONE-seedN if left out.",
+    help="Run folder. runs/element-FAMILY-PRESET-MODEL-seedN if left out.",
 )  # fmt: skip
 @options.verbosity
-def train(problem: str | None, **arguments: Any) -> None:
+def train(problem: str | None, model: str, **arguments: Any) -> None:
     """Train a model to predict binary variables.
 
     \b
     Example:
-      l2b element train --problem indset --preset small --backbone bgnn --seed 1
+      l2b element train --problem indset --preset small --model bgnn --seed 1
       writes runs/element-indset-small-bgnn-seed1/policy.pt
     """
     from pipelines.element_level.train import train as run
 
-    folder, result = run(problem, **arguments)
+    folder, result = run(problem, backbone=model, **arguments)
     click.echo(
         f"{folder / 'policy.pt'}: validation loss {result.best['loss']:.4f}, error rate "
         f"{100 * result.best['error_rate']:.2f} %, after {result.epochs} epochs "

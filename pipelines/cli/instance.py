@@ -114,20 +114,8 @@ def generate(
     show_default=True,
     help="What to predict.",
 )
-@click.option(
-    "--backbone",
-    type=click.Choice(("dualattn", "bgnn")),
-    default="dualattn",
-    show_default=True,
-    help="Which model.",
-)
-@click.option(
-    "--size",
-    type=click.Choice(("full", "small")),
-    default="full",
-    show_default=True,
-    help="Of the model; full is the paper's.",
-)
+@options.model
+@options.size
 @click.option(
     "--random",
     type=click.Choice(RANDOM),
@@ -143,7 +131,7 @@ def generate(
 @click.option(
     "--lr", type=float, help="Learning rate.  [default: 8e-4 for dualattn, 3e-4 for bgnn]"
 )
-@click.option("--budget-seconds", type=float, help="Stop after this time, over all resumes.")
+@options.budget
 @click.option("--device", default="cpu", show_default=True, help="Where to compute.")
 @options.seed
 @data
@@ -152,7 +140,7 @@ def generate(
 def train(
     dataset: str,
     task: str,
-    backbone: str,
+    model: str,
     size: str,
     random: str | None,
     epochs: int | None,
@@ -168,14 +156,14 @@ def train(
 
     \b
     Example:
-      l2b instance train --dataset foldable --task feasibility --backbone bgnn --epochs 500
+      l2b instance train --dataset foldable --task feasibility --model bgnn --epochs 500
       writes runs/instance-foldable-feasibility-bgnn-instance-0/policy.pt.
     """
     from learn2branch.training import Progress
     from pipelines.instance_level.train import train as run
     from pipelines.progress import track
 
-    with track(f"Training {backbone}") as progress:
+    with track(f"Training {model}") as progress:
 
         def report(now: Progress) -> None:
             figures = ", ".join(f"{name} {value:.4g}" for name, value in now.metrics.items())
@@ -184,7 +172,7 @@ def train(
         folder, result = run(
             dataset,
             task,
-            backbone=backbone,
+            backbone=model,
             size=size,
             random=random,
             epochs=epochs,

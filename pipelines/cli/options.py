@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -39,6 +40,27 @@ class Family(click.ParamType):
         return "FAMILY"
 
 
+_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+class Duration(click.ParamType):
+    """A time as people write it: 90s, 45m, 1.5h, 1h30m, or plain seconds."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: Any, ctx: click.Context | None) -> float:
+        """Return seconds."""
+        if isinstance(value, int | float):
+            return float(value)
+        parts = re.findall(r"(\d+(?:\.\d+)?)([smh]?)", value)
+        if not parts or "".join(number + unit for number, unit in parts) != value:
+            self.fail(f"'{value}' is not a time such as 90s, 45m or 1h30m", param, ctx)
+        seconds = sum(float(number) * _SECONDS[unit or "s"] for number, unit in parts)
+        if seconds <= 0:
+            self.fail("a budget must be more than nothing", param, ctx)
+        return seconds
+
+
 problem = click.option(
     "--problem", type=Family(), help="A problem family: setcover, cauctions, facilities, indset, …"
 )
@@ -64,6 +86,26 @@ split = click.option(
 count = click.option("--count", type=click.IntRange(min=1), help="How many instances a split.")
 seed = click.option(
     "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Everything follows."
+)
+model = click.option(
+    "--model",
+    type=click.Choice(("dualattn", "bgnn")),
+    default="dualattn",
+    show_default=True,
+    help="The backbone to train.",
+)
+size = click.option(
+    "--size",
+    type=click.Choice(("full", "small")),
+    default="full",
+    show_default=True,
+    help="Of the backbone; full is the paper's.",
+)
+budget = click.option(
+    "--budget",
+    "budget_seconds",
+    type=Duration(),
+    help="Time to train, e.g. 45m; towards its end the rate falls to zero.",
 )
 jobs = click.option(
     "--jobs",

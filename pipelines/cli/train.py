@@ -3,33 +3,12 @@
 from __future__ import annotations
 
 import os
-import re
 from pathlib import Path
 from typing import Any
 
 import click
 
 from pipelines.cli import options
-
-_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
-
-
-class Duration(click.ParamType):
-    """A time as people write it: 90s, 45m, 1.5h, 1h30m, or plain seconds."""
-
-    name = "time"
-
-    def convert(self, value: Any, param: Any, ctx: click.Context | None) -> float:
-        """Return seconds."""
-        if isinstance(value, int | float):
-            return float(value)
-        parts = re.findall(r"(\d+(?:\.\d+)?)([smh]?)", value)
-        if not parts or "".join(number + unit for number, unit in parts) != value:
-            self.fail(f"'{value}' is not a time such as 90s, 45m or 1h30m", param, ctx)
-        seconds = sum(float(number) * _SECONDS[unit or "s"] for number, unit in parts)
-        if seconds <= 0:
-            self.fail("a budget must be more than nothing", param, ctx)
-        return seconds
 
 
 @click.command()
@@ -39,31 +18,14 @@ class Duration(click.ParamType):
     type=click.Path(path_type=Path),
     help="Folder of a collection.  [default: that of --problem, or the newest under samples/]",
 )
-@click.option(
-    "--model",
-    type=click.Choice(("dualattn", "bgnn")),
-    default="dualattn",
-    show_default=True,
-    help="The backbone.",
-)
-@click.option(
-    "--size",
-    type=click.Choice(("full", "small")),
-    default="full",
-    show_default=True,
-    help="Of the backbone.",
-)
+@options.model
+@options.size
 @click.option("--epochs", type=click.IntRange(min=1), help="At most.  [default: 1000]")
 @click.option("--batch-size", type=click.IntRange(min=1), help="Samples a step.  [default: 64]")
 @click.option(
     "--lr", type=click.FloatRange(min=0, min_open=True), help="Rate of Adam.  [default: 0.001]"
 )
-@click.option(
-    "--budget",
-    "budget_seconds",
-    type=Duration(),
-    help="Time to train, e.g. 45m; towards its end the rate falls to zero.",
-)
+@options.budget
 @click.option(
     "--soft-targets",
     type=click.FloatRange(min=0),
@@ -86,7 +48,7 @@ class Duration(click.ParamType):
     help="A run's config.toml to take the settings from; options given here win.",
 )
 @click.option(
-    "--run",
+    "--out",
     type=click.Path(path_type=Path),
     help="Run folder; goes on with it if there is one.  [default: runs/COLLECTION-MODEL]",
 )
@@ -100,7 +62,7 @@ def train(
     device: str | None,
     workers: int | None,
     config_file: Path | None,
-    run: Path | None,
+    out: Path | None,
     **changes: Any,
 ) -> None:
     """Train a branching policy on collected samples.
@@ -144,7 +106,7 @@ def train(
         else data.get("soft_targets", soft_targets),
         training=TrainingConfig.from_dict(training),
         workers=workers,
-        run=run,
+        run=out,
     )
     if int(os.environ.get("RANK", "0")) != 0:
         return

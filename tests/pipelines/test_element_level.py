@@ -493,7 +493,7 @@ def test_the_tiny_preset_from_the_command_line(problem, tmp_path, monkeypatch, c
     common = ("--problem", problem, "--preset", "tiny")
     assert l2b("element", "collect", *common, "--jobs", "2") == 0
     assert l2b("element", "train", *common) == 0
-    assert l2b("element", "train", *common, "--backbone", "bgnn") == 0
+    assert l2b("element", "train", *common, "--model", "bgnn") == 0
     assert l2b("element", "evaluate", *common, "--jobs", "2") == 0
     assert "Primal integral" in capsys.readouterr().out
     folder = tmp_path / "results" / f"element-{problem}-tiny"
