@@ -116,6 +116,7 @@ def generate(
 )
 @options.model
 @options.size
+@click.option("--layers", type=click.IntRange(min=1), help="Of the model, if not as its size has.")
 @click.option(
     "--random",
     type=click.Choice(RANDOM),
@@ -142,6 +143,7 @@ def train(
     task: str,
     model: str,
     size: str,
+    layers: int | None,
     random: str | None,
     epochs: int | None,
     batch_size: int,
@@ -174,6 +176,7 @@ def train(
             task,
             backbone=model,
             size=size,
+            layers=layers,
             random=random,
             epochs=epochs,
             batch_size=batch_size,

@@ -37,7 +37,7 @@ class Row:
     dataset: str
     task: str
     backbone: str
-    size: str
+    size: str  # layers x width
     random: str
     seed: int
     epochs: int
@@ -96,7 +96,7 @@ def judge(run: Path, *, data: Path = Path("data/instance"), batch_size: int = 25
         about["dataset"],
         about["task"],
         model.config["backbone"],
-        about["size"],
+        f"{model.config['layers']}x{model.config['width']}",
         about["random"],
         about["seed"],
         about["epochs"],
@@ -140,7 +140,7 @@ def table(rows: Sequence[Row]) -> str:
             dataset,
             task,
             random,
-            backbone if size == "full" else f"{backbone} ({size})",
+            f"{backbone} {size}",
             str(len(group)),
             f"{epochs[0]}" if len(epochs) == 1 else f"{epochs[0]} to {epochs[-1]}",
             _spread(task, [row.train for row in group]),

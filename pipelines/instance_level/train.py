@@ -32,6 +32,7 @@ def train(
     *,
     backbone: str = "dualattn",
     size: str = "full",
+    layers: int | None = None,
     random: str | None = None,
     epochs: int | None = None,
     batch_size: int = 64,
@@ -57,7 +58,8 @@ def train(
     if len(instances) == 0:
         raise InputError(f"{data / dataset}.npz has no instance with an optimal value to learn")
     torch.manual_seed(seed)
-    model = build_model(backbone, task="instance", size=size, schema=schema(random).name)
+    sizes: dict[str, Any] = {} if layers is None else {"layers": layers}
+    model = build_model(backbone, "instance", size, schema=schema(random).name, **sizes)
     start_orthogonal(model)
     every = instances.batch(range(len(instances))).graph
     model.fit_normaliser([every])
@@ -80,7 +82,7 @@ def train(
         "dataset": dataset,
         "task": task,
         "random": random,
-        "size": size,
+        "model": model.config,
         "recipe": asdict(labelled.recipe),
         "instances": len(instances),
         "passes": passes,
@@ -88,7 +90,7 @@ def train(
     _check_same(Run(folder), about)
     result = run_training(
         model, what, Groups(instances, twins, passes), instances, config, folder,
-        settings={"instance": about, "model": model.config}, report=report,
+        settings={"instance": about}, report=report,
     )  # fmt: skip
     provenance = {
         **about,

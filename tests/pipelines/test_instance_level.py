@@ -343,7 +343,7 @@ def test_judging_without_random_numbers_does_not_depend_on_the_numbering(
 
 
 def test_a_table_has_means_and_deviations_over_seeds_beside_the_paper() -> None:
-    common = ("foldable", "feasibility", "bgnn", "full", "instance")
+    common = ("foldable", "feasibility", "bgnn", "2x64", "instance")
     rows = [
         Row(*common, seed, 100, 1.0, "epochs", 1000, 1000, 0.0, test, 0.5, 0.5, 0.5)
         for seed, test in enumerate((0.4, 0.5, 0.6))
@@ -467,10 +467,10 @@ def test_the_command_line_goes_from_nothing_to_an_answer(
     out = capsys.readouterr().out
     assert "40 unfoldable instances of 4 x 8 with 12 non-zeros, seed 0" in out
     assert "of them bounded" in out
-    assert run("train", "--size", "small", "--epochs", 3, "-q") == 0
+    assert run("train", "--size", "small", "--layers", 1, "--epochs", 3, "-q") == 0
     assert "error_rate" in capsys.readouterr().out
     assert run("evaluate", "-q") == 0
-    assert "| unfoldable | feasibility | none | dualattn (small) | 1 |" in capsys.readouterr().out
+    assert "| unfoldable | feasibility | none | dualattn 1x32 | 1 |" in capsys.readouterr().out
     milps = load(tmp_path / "data/instance/unfoldable.npz").milps
     write(milps, 0, tmp_path / "mine.mps")
     write(random_milps(range(1), seed=0), 0, tmp_path / "large.mps")
