@@ -1,5 +1,5 @@
-/* Loops over the rows of a sparse matrix, compiled: what learn2branch/attention.py, bgnn.py and
- * policy.py call where a compiler was present at installation. The plain versions there define the
+/* Loops over the rows of a sparse matrix, compiled: what learn2branch/attention.py, combine.py,
+ * bgnn.py and native.py call where a compiler was present at installation. The plain versions there define the
  * results.
  *
  * Arguments arrive as addresses of contiguous arrays; the Python side checks types and sizes.
@@ -67,6 +67,7 @@ static size_t workspace_size = 0;
 #define NAME(x) x##_float_avx2
 #define FMA(a, b, c) ((VEC)_mm256_fmadd_ps((__m256)(a), (__m256)(b), (__m256)(c)))
 #include "_kernels_body.c"
+#include "_combine.c"
 #include "_network.c"
 #undef REAL
 #undef INTEGER
@@ -79,6 +80,7 @@ static size_t workspace_size = 0;
 #define NAME(x) x##_double_avx2
 #define FMA(a, b, c) ((VEC)_mm256_fmadd_pd((__m256d)(a), (__m256d)(b), (__m256d)(c)))
 #include "_kernels_body.c"
+#include "_combine.c"
 #undef REAL
 #undef INTEGER
 #undef SINGLE
@@ -93,6 +95,7 @@ static size_t workspace_size = 0;
 #define SINGLE 1
 #define NAME(x) x##_float_any
 #include "_kernels_body.c"
+#include "_combine.c"
 #include "_network.c"
 #undef REAL
 #undef INTEGER
@@ -103,6 +106,7 @@ static size_t workspace_size = 0;
 #define SINGLE 0
 #define NAME(x) x##_double_any
 #include "_kernels_body.c"
+#include "_combine.c"
 
 static int has_avx2(void)
 {
@@ -200,6 +204,8 @@ EXPORT(attention_backward_rows, 1)
 EXPORT(attention_backward_columns, 1)
 EXPORT(self_attention_forward, 1)
 EXPORT(self_attention_backward, 1)
+EXPORT(combine_forward, 1)
+EXPORT(combine_backward, 1)
 EXPORT(edge_sums_forward, 0)
 EXPORT(edge_sums_backward_rows, 0)
 EXPORT(edge_sums_backward_columns, 0)
@@ -295,6 +301,8 @@ static PyMethodDef methods[] = {
     METHOD(attention_backward_columns),
     METHOD(self_attention_forward),
     METHOD(self_attention_backward),
+    METHOD(combine_forward),
+    METHOD(combine_backward),
     METHOD(edge_sums_forward),
     METHOD(edge_sums_backward_rows),
     METHOD(edge_sums_backward_columns),

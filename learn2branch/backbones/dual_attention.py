@@ -13,10 +13,11 @@ import torch
 from torch import Tensor, nn
 
 from learn2branch.attention import cross_attention, self_attention, weighted_mean
+from learn2branch.combine import Combination, combine
 from learn2branch.errors import InputError
 from learn2branch.features import FeatureSchema
 from learn2branch.graph import BipartiteGraph
-from learn2branch.nonzeros import NonZeros, Rows
+from learn2branch.nonzeros import NonZeros
 from learn2branch.normaliser import Normaliser
 
 
@@ -31,10 +32,9 @@ class SelfAttention(nn.Module):
         self.W_O = nn.Linear(heads * width, width, bias=False)
         self.norm = nn.LayerNorm(width)
 
-    def forward(self, x: Tensor, part: Part) -> Tensor:
-        target = part.of(x)
-        mean = self_attention(self.W_Q(target), self.W_K(x), x, part.sizes, part.all_sizes)
-        return self.norm(target + mean @ fold_output(self.W_V, self.W_O))
+    def mean(self, x: Tensor, target: Tensor, part: Part) -> Tensor:
+        """Return what the heads average, (k, heads * d), before the folded output map."""
+        return self_attention(self.W_Q(target), self.W_K(x), x, part.sizes, part.all_sizes)
 
 
 class CrossAttention(nn.Module):
@@ -53,20 +53,18 @@ class CrossAttention(nn.Module):
             self.edge_map = nn.Linear(width, heads * width, bias=False)
         self.norm = nn.LayerNorm(width)
 
-    def forward(
-        self, x: Tensor, other: Tensor, part: Part, edges: Tensor | None, backend: str
+    def mean(
+        self, target: Tensor, other: Tensor, part: Part, edges: Tensor | None, backend: str
     ) -> Tensor:
-        target = part.of(x)
+        """Return what the heads average, (k, heads * d), before the folded output map."""
         if edges is None:
             query = target @ fold_query(self.W_Q, self.W_K, self.W_E)
-            mean = cross_attention(query, other, part.entries, backend)
-        else:
-            rows: Rows = part.entries.rows
-            i, j = rows.row_of_entry(), rows.columns
-            p = self.W_Q(target)[i] * self.W_K(other)[j] * self.edge_map(edges)
-            p = p.view(-1, self.heads, x.shape[1]).sum(-1) / x.shape[1] ** 0.5
-            mean = weighted_mean(p, other, rows, backend)
-        return self.norm(target + mean @ fold_output(self.W_V, self.W_O))
+            return cross_attention(query, other, part.entries, backend)
+        d, rows = other.shape[1], part.entries.rows
+        i, j = rows.row_of_entry(), rows.columns
+        p = self.W_Q(target)[i] * self.W_K(other)[j] * self.edge_map(edges)
+        p = p.view(-1, self.heads, d).sum(-1) / d**0.5
+        return weighted_mean(p, other, rows, backend)
 
 
 def fold_output(W_V: nn.Linear, W_O: nn.Linear) -> Tensor:
@@ -125,13 +123,33 @@ class Side(nn.Module):
     def forward(
         self, x: Tensor, other: Tensor, part: Part, edges: Tensor | None, backend: str
     ) -> Tensor:
-        attended = []
+        target, attended = part.of(x), []
         if self.self_attention is not None:
-            attended.append(self.self_attention(x, part))
+            by_self = self.self_attention.mean(x, target, part)
+            attended.append((self.self_attention, by_self))
         if self.cross_attention is not None:
-            attended.append(self.cross_attention(x, other, part, edges, backend))
-        fused = self.fusion_norm(self.fusion(torch.cat(attended, dim=1)).relu())
+            by_cross = self.cross_attention.mean(target, other, part, edges, backend)
+            attended.append((self.cross_attention, by_cross))
+        if len(attended) == 2:
+            return combine(target, by_self, by_cross, self._combination())
+        [(module, mean)] = attended
+        fused = module.norm(target + mean @ fold_output(module.W_V, module.W_O))
+        fused = self.fusion_norm(self.fusion(fused).relu())
         return self.norm(fused + self.outer(self.inner(fused).relu()))
+
+    def _combination(self) -> Combination:
+        first, second = self.self_attention, self.cross_attention
+        assert first is not None and second is not None
+        norms = (first.norm, second.norm, self.fusion_norm, self.norm)
+        return Combination(
+            fold_output(first.W_V, first.W_O),
+            fold_output(second.W_V, second.W_O),
+            self.fusion.weight.T,
+            self.inner.weight.T,
+            self.outer.weight.T,
+            self.fusion.bias,
+            *(vector for norm in norms for vector in (norm.weight, norm.bias)),
+        )
 
 
 class Layer(nn.Module):
