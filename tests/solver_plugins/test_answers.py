@@ -85,7 +85,9 @@ def check(problems: Iterator[Callable[[], Model]]) -> tuple[int, Counter[str]]:
             rule = include_branchrule(model, policy())
             model.optimize()
             assert model.getStatus() == status
-            assert model.getObjVal() == pytest.approx(objective, rel=1e-6, abs=1e-6), name
+            # SCIP allows rows to be violated by 1e-6: on the placement instances its own rules
+            # find optima that differ by as much as 1.2e-6 relative.
+            assert model.getObjVal() == pytest.approx(objective, rel=1e-5, abs=1e-6), name
             decisions[name] += rule.statistics.decisions
             decisions["left to SCIP"] += rule.statistics.fallbacks.total()
             model.free()
