@@ -18,6 +18,7 @@ setup(
         )
         for name, source in {
             "learn2branch._kernels": "learn2branch/_kernels.c",
+            "learn2branch._decoding": "learn2branch/_decoding.c",
             "solver_plugins._scip": "solver_plugins/_scip.c",
         }.items()
         if Path(source).exists()

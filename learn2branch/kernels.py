@@ -15,10 +15,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-KERNELS: Any = None
-if os.environ.get("LEARN2BRANCH_KERNELS") != "0":
-    with suppress(ImportError):
-        KERNELS = import_module("learn2branch._kernels")
+
+def compiled(name: str) -> Any:
+    """Return a compiled module, or None where it is absent or not wanted."""
+    if os.environ.get("LEARN2BRANCH_KERNELS") != "0":
+        with suppress(ImportError):
+            return import_module(name)
+    return None
+
+
+KERNELS: Any = compiled("learn2branch._kernels")
 
 
 def address(tensor: Tensor) -> int:

@@ -11,6 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from learn2branch import encoding
 from learn2branch.features import STATE
 from learn2branch.graph import BipartiteGraph
 from learn2branch.samples import Sample
@@ -72,10 +73,11 @@ def bits(sample: Sample) -> list[Any]:
     columns=st.integers(1, 300),
     awkward=st.booleans(),
     same_matrix=st.booleans(),
+    plain=st.booleans(),
 )
 def test_every_bit_of_a_sample_comes_back(
     tmp_path_factory: pytest.TempPathFactory, seed: int, count: int, rows: int, columns: int,
-    awkward: bool, same_matrix: bool,
+    awkward: bool, same_matrix: bool, plain: bool,
 ) -> None:  # fmt: skip
     rng = np.random.default_rng(seed)
     samples = [random_sample(rng, rows, columns, awkward) for _ in range(count)]
@@ -93,7 +95,10 @@ def test_every_bit_of_a_sample_comes_back(
         ]  # fmt: skip
     path = tmp_path_factory.mktemp("shards") / "episode.npz"
     write_shard(path, Shard(samples, {"instance": "x.lp", "seed": 3}))
-    read = read_shard(path)
+    with pytest.MonkeyPatch.context() as patch:
+        if plain:  # as where no compiler was present
+            patch.setattr(encoding, "_DECODING", None)
+        read = read_shard(path)
     assert read.provenance == {"instance": "x.lp", "seed": 3}
     assert [bits(sample) for sample in read.samples] == [bits(sample) for sample in samples]
     assert read_header(path)["samples"] == count
@@ -108,6 +113,26 @@ def test_sizes_may_differ_within_an_episode_and_pseudocosts_be_absent(tmp_path: 
     read = read_shard(tmp_path / "a.npz").samples
     assert [bits(sample) for sample in read] == [bits(sample) for sample in samples]
     assert read[0].pseudocosts is None
+
+
+@pytest.mark.parametrize("plain", [False, True])
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("value_codes", 254), ("value_codes", 255), ("row_sizes", 99), ("matrix_steps", 99)],
+)
+def test_arrays_that_do_not_fit_together_are_refused(
+    monkeypatch: pytest.MonkeyPatch, plain: bool, name: str, value: int
+) -> None:
+    samples = [random_sample(np.random.default_rng(4), 5, 20, False)]
+    members, layout = encoding.encode(samples)
+    arrays = {**members["compressed"], **members["stored"]}
+    assert bits(encoding.decode(arrays, layout)[0]) == bits(samples[0])
+    arrays[name] = arrays[name].copy()
+    arrays[name][..., -1] = value
+    if plain:
+        monkeypatch.setattr(encoding, "_DECODING", None)
+    with pytest.raises((ValueError, IndexError)):
+        encoding.decode(arrays, layout)
 
 
 def test_nonzeros_come_back_in_the_canonical_order(tmp_path: Path) -> None:
