@@ -214,9 +214,8 @@ def decode(arrays: dict[str, Array], header: dict[str, Any]) -> list[Sample]:
     constraints = np.empty((int(heights.sum()), len(STATE.constraint)), np.float32)
     _get_numbers(arrays, "constraint", heights, constraints, _ROW_NUMBERS)
     each_constraints = torch.from_numpy(constraints).split(heights.tolist())
-    each_variables = torch.from_numpy(_decode_variables(arrays, header, sizes)).split(
-        sizes.tolist()
-    )
+    variables = _decode_variables(arrays, header, sizes)
+    each_variables = torch.from_numpy(variables).split(sizes.tolist())
     candidate_sizes = arrays["candidate_sizes"].tolist()
     candidates = torch.from_numpy(arrays["candidates"].astype(np.int64)).split(candidate_sizes)
     scores = torch.from_numpy(arrays["scores"].copy()).split(candidate_sizes)
@@ -316,10 +315,10 @@ def _get_numbers(
     # Palettes lie block by block, column by column within; codes column by column.
     ends = np.cumsum(palette_sizes, dtype=np.int64)
     starts = (ends - palette_sizes).reshape(len(sizes), len(codes)).T
-    bits = np.concatenate([palettes, np.zeros(_ONCE + 1, np.uint32)])[
-        starts.repeat(sizes, axis=1) + codes
-    ]
+    known = codes != _ONCE
+    bits = np.empty(codes.shape, np.uint32)
+    bits[known] = palettes[(starts.repeat(sizes, axis=1) + codes)[known]]
     full = np.empty((len(high), 4), np.uint8)
     full[:, 3], full[:, :3] = high, low
-    bits[codes == _ONCE] = full.view("<u4")[:, 0]
+    bits[~known] = full.view("<u4")[:, 0]
     out[:, places] = bits.view(np.float32).T

@@ -132,7 +132,7 @@ def _read(path: Path, only_header: bool = False) -> tuple[dict[str, Any], dict[s
             "collect again, or use the learn2branch that wrote it"
         )
     if not intact or any(
-        zlib.crc32(data) != header["checksums"].get(name) for name, data in members.items()
+        zlib.crc32(data.data) != header["checksums"].get(name) for name, data in members.items()
     ):
         raise ShardError(f"{path} was altered, its checksum does not fit: delete it, collect again")
     return header, members
