@@ -150,12 +150,98 @@ INLINE void NAME(weighted_sum)(const long begin, const long end, const int64_t *
     }
 }
 
+/* The same for two heads at once, which halves what is read: q is (2, d). Of LANES / 2 entries, the
+ * first half of the result is of the first head, the second of the second. */
+INLINE VEC NAME(dots_of_two)(const REAL *q, const REAL *x, const int64_t *columns, const long count,
+                             const long d)
+{
+    const REAL *row[4];
+    VEC sum[8];
+    for (int k = 0; k < LANES / 2; k++) {
+        row[k] = x + columns[k < count ? k : count - 1] * d;
+        sum[k] = LOAD(q) * LOAD(row[k]);
+        sum[LANES / 2 + k] = LOAD(q + d) * LOAD(row[k]);
+    }
+    for (long v = LANES; v < d; v += LANES) {
+        const VEC first = LOAD(q + v), second = LOAD(q + d + v);
+        for (int k = 0; k < LANES / 2; k++) {
+            const VEC part = LOAD(row[k] + v);
+            sum[k] = FMA(first, part, sum[k]);
+            sum[LANES / 2 + k] = FMA(second, part, sum[LANES / 2 + k]);
+        }
+    }
+    return NAME(totals)(sum);
+}
+
+/* weighted_sum for two heads: `weight` of the second stands `edges` after that of the first. */
+INLINE void NAME(weighted_sum_of_two)(const long begin, const long end, const long edges,
+                                      const int64_t *columns, const REAL *weight, const REAL *x,
+                                      const long d, REAL *out, const REAL *factors)
+{
+    for (long block = 0; block < d; block += 4 * LANES) {
+        const long width = d - block < 4 * LANES ? d - block : 4 * LANES;
+        VEC first[4] = {{0}}, second[4] = {{0}};
+        for (long e = begin; e < end; e++) {
+            const REAL *row = x + columns[e] * d + block;
+            const VEC one = ALL(weight[e]), two = ALL(weight[edges + e]);
+            for (long v = 0; v < 4; v++)
+                if (v * LANES < width) {
+                    const VEC part = LOAD(row + v * LANES);
+                    first[v] = FMA(one, part, first[v]);
+                    second[v] = FMA(two, part, second[v]);
+                }
+        }
+        for (long v = 0; v < 4; v++)
+            if (v * LANES < width) {
+                STORE(out + block + v * LANES) = first[v] * factors[0];
+                STORE(out + d + block + v * LANES) = second[v] * factors[1];
+            }
+    }
+}
+
+/* attend_row for two heads. */
+INLINE void NAME(attend_row_of_two)(const long begin, const long end, const long edges, const long d,
+                                    const int64_t *columns, const REAL *values, const REAL *q,
+                                    const REAL *x, REAL *weight, REAL *total, REAL *out)
+{
+    VEC sum = {0};
+    for (long e = begin; e < end; e += LANES / 2) {
+        const long count = end - e < LANES / 2 ? end - e : LANES / 2;
+        VEC p = NAME(dots_of_two)(q, x, columns + e, count, d), value = {0};
+        for (long k = 0; k < LANES / 2; k++)
+            value[k] = value[LANES / 2 + k] = values[e + (k < count ? k : count - 1)];
+        p = NAME(exp)(NAME(clamp)(p * value, CLAMP));
+        if (count == LANES / 2) {
+            memcpy(weight + e, &p, LANES / 2 * sizeof(REAL));
+            memcpy(weight + edges + e, (REAL *)&p + LANES / 2, LANES / 2 * sizeof(REAL));
+            sum += p;
+        } else
+            for (long k = 0; k < count; k++) {
+                weight[e + k] = p[k];
+                weight[edges + e + k] = p[LANES / 2 + k];
+                sum[k] += p[k];
+                sum[LANES / 2 + k] += p[LANES / 2 + k];
+            }
+    }
+    total[0] = total[1] = (REAL)EPSILON;
+    for (int k = 0; k < LANES / 2; k++) {
+        total[0] += sum[k];
+        total[1] += sum[LANES / 2 + k];
+    }
+    const REAL factors[2] = {1 / total[0], 1 / total[1]};
+    NAME(weighted_sum_of_two)(begin, end, edges, columns, weight, x, d, out, factors);
+}
+
 /* One row of cross-attention: q and out are (heads, d); weight is (heads, edges), kept for the
  * backward; total is (heads). */
 INLINE void NAME(attend_row)(const long begin, const long end, const long edges, const long heads,
                              const long d, const int64_t *columns, const REAL *values,
                              const REAL *q, const REAL *x, REAL *weight, REAL *total, REAL *out)
 {
+    if (heads == 2) {
+        NAME(attend_row_of_two)(begin, end, edges, d, columns, values, q, x, weight, total, out);
+        return;
+    }
     for (long h = 0; h < heads; h++) {
         const REAL *query = q + h * d;
         REAL *w = weight + h * edges;
@@ -231,16 +317,73 @@ INLINE void NAME(backward_row)(const long i, const struct sizes s, const long d,
     }
 }
 
+/* backward_row for two heads. */
+INLINE void NAME(backward_row_of_two)(const long i, const struct sizes s, const long d, void **a)
+{
+    const int64_t *pointers = a[0], *columns = a[1];
+    const REAL *values = a[2], *x = a[3], *weight = a[4], *total = a[5], *out = a[6], *grad = a[7];
+    REAL *to_value = a[8], *to_key = a[9], *grad_q = a[10];
+    const long edges = pointers[s.rows], node = 2 * i * d;
+    const REAL lowest = NAME(exp)(ALL(-CLAMP))[0], highest = NAME(exp)(ALL(CLAMP))[0];
+    const REAL ones[2] = {1, 1};
+    VEC own = {0}, factor = {0};
+    for (int h = 0; h < 2; h++) {
+        const REAL along = NAME(dot)(grad + node + h * d, out + node + h * d, d);
+        for (int k = 0; k < LANES / 2; k++) {
+            own[h * LANES / 2 + k] = along;
+            factor[h * LANES / 2 + k] = 1 / total[2 * i + h];
+        }
+    }
+    for (long e = pointers[i]; e < pointers[i + 1]; e += LANES / 2) {
+        const long rest = pointers[i + 1] - e, count = rest < LANES / 2 ? rest : LANES / 2;
+        const VEC along = NAME(dots_of_two)(grad + node, x, columns + e, count, d);
+        VEC now = {0}, value = {0};
+        if (count == LANES / 2) {
+            memcpy(&now, weight + e, LANES / 2 * sizeof(REAL));
+            memcpy((REAL *)&now + LANES / 2, weight + edges + e, LANES / 2 * sizeof(REAL));
+            memcpy(&value, values + e, LANES / 2 * sizeof(REAL));
+            memcpy((REAL *)&value + LANES / 2, values + e, LANES / 2 * sizeof(REAL));
+        } else
+            for (long k = 0; k < count; k++) {
+                now[k] = weight[e + k];
+                now[LANES / 2 + k] = weight[edges + e + k];
+                value[k] = value[LANES / 2 + k] = values[e + k];
+            }
+        const VEC share = now * factor;
+        /* Where the score was clamped, it has no gradient. */
+        VEC key = share * (along - own) * value;
+        key = NAME(select)((now > lowest) & (now < highest), key, ALL(0));
+        for (int h = 0; h < 2; h++) {
+            const long at = h * edges + e, half = h * LANES / 2;
+            if (count == LANES / 2) {
+                memcpy(to_value + at, (const REAL *)&share + half, LANES / 2 * sizeof(REAL));
+                memcpy(to_key + at, (const REAL *)&key + half, LANES / 2 * sizeof(REAL));
+            } else
+                for (long k = 0; k < count; k++) {
+                    to_value[at + k] = share[half + k];
+                    to_key[at + k] = key[half + k];
+                }
+        }
+    }
+    NAME(weighted_sum_of_two)(pointers[i], pointers[i + 1], edges, columns, to_key, x, d,
+                              grad_q + node, ones);
+}
+
 static void NAME(attention_backward_rows)(long first, long last, const struct sizes s, void **a)
 {
     for (long i = first; i < last; i++)
-        if (s.width == 64)
+        if (s.heads == 2 && s.width == 64)
+            NAME(backward_row_of_two)(i, s, 64, a);
+        else if (s.heads == 2)
+            NAME(backward_row_of_two)(i, s, s.width, a);
+        else if (s.width == 64)
             NAME(backward_row)(i, s, 64, a);
         else
             NAME(backward_row)(i, s, s.width, a);
 }
 
-INLINE void NAME(backward_column)(const long j, const struct sizes s, const long d, void **a)
+INLINE void NAME(backward_column)(const long j, const long h, const struct sizes s, const long d,
+                                  void **a)
 {
     const int64_t *pointers = a[0], *columns = a[1], *twins = a[2];
     const REAL *q = a[3], *grad = a[4], *to_value = a[5], *to_key = a[6];
@@ -249,17 +392,19 @@ INLINE void NAME(backward_column)(const long j, const struct sizes s, const long
     for (long block = 0; block < d; block += 8 * LANES) {
         const long width = d - block < 8 * LANES ? d - block : 8 * LANES;
         VEC sum[8] = {{0}};
-        for (long e = pointers[j]; e < pointers[j + 1]; e++)
-            for (long h = 0; h < s.heads; h++) {
-                const long node = (columns[e] * s.heads + h) * d + block;
-                const VEC value = ALL(to_value[h * edges + twins[e]]);
-                const VEC key = ALL(to_key[h * edges + twins[e]]);
-                for (long v = 0; v < 8; v++)
-                    if (v * LANES < width) {
-                        sum[v] = FMA(value, LOAD(grad + node + v * LANES), sum[v]);
-                        sum[v] = FMA(key, LOAD(q + node + v * LANES), sum[v]);
-                    }
-            }
+        for (long v = 0; v < 8 && h > 0; v++)
+            if (v * LANES < width)
+                sum[v] = LOAD(grad_x + j * d + block + v * LANES);
+        for (long e = pointers[j]; e < pointers[j + 1]; e++) {
+            const long node = (columns[e] * s.heads + h) * d + block;
+            const VEC value = ALL(to_value[h * edges + twins[e]]);
+            const VEC key = ALL(to_key[h * edges + twins[e]]);
+            for (long v = 0; v < 8; v++)
+                if (v * LANES < width) {
+                    sum[v] = FMA(value, LOAD(grad + node + v * LANES), sum[v]);
+                    sum[v] = FMA(key, LOAD(q + node + v * LANES), sum[v]);
+                }
+        }
         for (long v = 0; v < 8; v++)
             if (v * LANES < width)
                 STORE(grad_x + j * d + block + v * LANES) = sum[v];
@@ -268,11 +413,14 @@ INLINE void NAME(backward_column)(const long j, const struct sizes s, const long
 
 static void NAME(attention_backward_columns)(long first, long last, const struct sizes s, void **a)
 {
-    for (long j = first; j < last; j++)
-        if (s.width == 64)
-            NAME(backward_column)(j, s, 64, a);
-        else
-            NAME(backward_column)(j, s, s.width, a);
+    /* Head by head over a stretch of columns: what one head reads of a graph fits the cache. */
+    for (long stretch = first; stretch < last; stretch += 256)
+        for (long h = 0; h < s.heads; h++)
+            for (long j = stretch; j < last && j < stretch + 256; j++)
+                if (s.width == 64)
+                    NAME(backward_column)(j, h, s, 64, a);
+                else
+                    NAME(backward_column)(j, h, s, s.width, a);
 }
 
 /* relu(target + source + value * edge), without losing NaN. */

@@ -123,7 +123,8 @@ class Side(nn.Module):
     def forward(
         self, x: Tensor, other: Tensor, part: Part, edges: Tensor | None, backend: str
     ) -> Tensor:
-        target, attended = part.of(x), []
+        target = part.of(x)
+        attended: list[tuple[SelfAttention | CrossAttention, Tensor]] = []
         if self.self_attention is not None:
             by_self = self.self_attention.mean(x, target, part)
             attended.append((self.self_attention, by_self))

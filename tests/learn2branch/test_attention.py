@@ -43,14 +43,14 @@ def random_tensors(*shapes, dtype=torch.float32, seed=0):
 
 
 @quick
-@given(graph=graphs(), d=st.sampled_from([5, 8, 24, 32, 64]))
-def test_cross_attention_equals_the_dense_definition(kernels_or_not, graph, d) -> None:
+@given(graph=graphs(), d=st.sampled_from([5, 8, 24, 32, 64]), heads=st.sampled_from([1, 2, 3]))
+def test_cross_attention_equals_the_dense_definition(kernels_or_not, graph, d, heads) -> None:
     n, m = graph.num_constraints, graph.num_variables
-    q, x = random_tensors((n, HEADS * d), (m, d))
-    fast = cross_attention(q, x, nonzeros_of(graph)).view(n, HEADS, d)
-    for h in range(HEADS):
+    q, x = random_tensors((n, heads * d), (m, d))
+    fast = cross_attention(q, x, nonzeros_of(graph)).view(n, heads, d)
+    for h in range(heads):
         # Here the query has the coefficient vector and the scaling in it already.
-        query = q.view(n, HEADS, d)[:, h] * d**0.5
+        query = q.view(n, heads, d)[:, h] * d**0.5
         plain = cross_attention_plain(query, x, x, torch.ones(d), dense(graph))
         torch.testing.assert_close(fast[:, h], plain, atol=2e-5, rtol=1e-4)
 
@@ -90,10 +90,11 @@ DEGENERATE = {
 }
 
 
+@pytest.mark.parametrize("heads", [1, 2])
 @pytest.mark.parametrize("sizes", DEGENERATE.values(), ids=DEGENERATE)
-def test_gradients_of_cross_attention_pass_gradcheck(kernels_or_not, sizes) -> None:
+def test_gradients_of_cross_attention_pass_gradcheck(kernels_or_not, sizes, heads) -> None:
     entries = nonzeros_of(random_graph(*sizes), torch.float64)
-    q, x = random_tensors((sizes[0], HEADS * 8), (sizes[1], 8), dtype=torch.float64)
+    q, x = random_tensors((sizes[0], heads * 8), (sizes[1], 8), dtype=torch.float64)
     assert torch.autograd.gradcheck(lambda q, x: cross_attention(q, x, entries), (q, x))
 
 
@@ -113,12 +114,13 @@ def test_gradients_of_the_graph_networks_sums_pass_gradcheck(kernels_or_not, siz
 
 
 @pytest.mark.skipif(kernels.KERNELS is None, reason="the kernels were not compiled here")
+@pytest.mark.parametrize("heads", [1, 2, 3])
 @pytest.mark.parametrize("d", [8, 24, 32, 64, 72])
-def test_compiled_gradients_equal_those_of_torch_in_single_precision(d, monkeypatch) -> None:
+def test_compiled_gradients_equal_those_of_torch_in_single_precision(d, heads, monkeypatch) -> None:
     graph = random_graph(30, 50, 300)
     entries = nonzeros_of(graph)
-    q, x = random_tensors((30, HEADS * d), (50, d))
-    weight = torch.randn(30, HEADS * d)
+    q, x = random_tensors((30, heads * d), (50, d))
+    weight = torch.randn(30, heads * d)
     results = []
     for compiled in (True, False):
         if not compiled:
