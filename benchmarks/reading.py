@@ -4,7 +4,8 @@
 
 STORE is a folder that `l2b collect` wrote; without it a small one is collected at the paper's size
 of set cover. A pickle holds what Ecole's observation holds (float64, an index of 64 bits), and
-reading one ends, as with ours, in float32 tensors. Times are the best of several interleaved turns.
+reading one ends, as with ours, in float32 tensors. Files are in the system's cache. Times are CPU
+time, the least of many interleaved turns, so that other work on the machine hardly matters.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -26,7 +28,9 @@ from learn2branch.samples import Sample
 from learn2branch.shards import read_shard
 from pipelines.branching.collect import collect
 
-TURNS = 7
+TURNS = 15
+EPISODES = 60  # at most
+LENGTHS = ((1, 3), (4, 7), (8, 14), (15, 10**6))  # of episodes, to show apart
 
 
 def write_pickle(sample: Sample, path: Path) -> None:
@@ -57,10 +61,10 @@ def read_pickle(path: Path) -> BipartiteGraph:
 
 
 def seconds(work: Callable[[], object]) -> float:
-    """Return how long something takes."""
-    began = time.perf_counter()
+    """Return the CPU time that something takes."""
+    began = time.process_time()
     work()
-    return time.perf_counter() - began
+    return time.process_time() - began
 
 
 def main() -> None:
@@ -72,7 +76,7 @@ def main() -> None:
             store = Path(sys.argv[1])
         else:
             store, _ = collect("setcover", samples=100, jobs=2, out=folder, data=f"{folder}/data")
-        shards = sorted(store.rglob("episode-*.npz"))[:20]
+        shards = sorted(store.rglob("episode-*.npz"))[:EPISODES]
         pickles: list[list[Path]] = []
         for number, shard in enumerate(shards):
             pickles.append([])
@@ -82,19 +86,25 @@ def main() -> None:
         ours, theirs = np.full((2, len(shards)), np.inf)
         for _ in range(TURNS):
             for i, shard in enumerate(shards):
-                ours[i] = min(ours[i], seconds(lambda shard=shard: read_shard(shard)))  # type: ignore[misc]
-                theirs[i] = min(
-                    theirs[i],
-                    seconds(lambda i=i: [read_pickle(p) for p in pickles[i]]),  # type: ignore[misc]
-                )
-        count = sum(len(paths) for paths in pickles)
-        size = sum(shard.stat().st_size for shard in shards) / count / 1024
-        their_size = sum(p.stat().st_size for paths in pickles for p in paths) / count / 1024
-        print(f"{count} samples of {len(shards)} episodes in {store}")
-        print(f"{'':14}{'KiB a sample':>14}{'ms a sample':>14}")
-        print(f"{'gzip-pickle':14}{their_size:14.1f}{theirs.sum() / count * 1e3:14.3f}")
-        print(f"{'shard':14}{size:14.1f}{ours.sum() / count * 1e3:14.3f}")
-        print(f"reading is {theirs.sum() / ours.sum():.1f} times faster")
+                ours[i] = min(ours[i], seconds(partial(read_shard, shard)))
+                theirs[i] = min(theirs[i], seconds(partial(list, map(read_pickle, pickles[i]))))
+        counts = np.array([len(paths) for paths in pickles])
+        sizes = np.array([shard.stat().st_size for shard in shards])
+        their_sizes = np.array([sum(p.stat().st_size for p in paths) for paths in pickles])
+    print(f"{counts.sum()} samples of {len(shards)} episodes, a sample:")
+    print("| episodes of | how many | pickle KiB | shard KiB | pickle ms | shard ms | faster |")
+    print("| --- | --- | --- | --- | --- | --- | --- |")
+    for first, last in ((0, 10**6), *LENGTHS):
+        some = (counts >= first) & (counts <= last)
+        if not (count := counts[some].sum()):
+            continue
+        label = "all lengths" if first == 0 else f"{first} to {min(last, counts.max())} samples"
+        ratio = theirs[some].sum() / ours[some].sum()
+        print(
+            f"| {label} | {some.sum()} | {their_sizes[some].sum() / count / 1024:.1f} "
+            f"| {sizes[some].sum() / count / 1024:.1f} | {theirs[some].sum() / count * 1e3:.2f} "
+            f"| {ours[some].sum() / count * 1e3:.3f} | {ratio:.1f} |"
+        )
 
 
 if __name__ == "__main__":
