@@ -7,6 +7,13 @@ import torch
 
 torch.set_num_threads(1)
 
+
+@pytest.fixture(autouse=True)
+def usual_verbosity(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Start every test as a new process would: neither quiet nor verbose."""
+    monkeypatch.setattr("pipelines.progress._verbosity", 0)
+
+
 MIPLIB = Path(__file__).parent.parent.parent / "shared" / "miplib3"
 
 

@@ -93,7 +93,7 @@ def test_a_run_that_fails_is_a_row_with_its_reason(evaluated: Path) -> None:
     torn = [row for row in read_results(evaluated) if "torn" in row.trial.instance]
     assert len(torn) == 6
     for row in torn:
-        assert row.status == "failed" and "cannot read" in row.error and row.solve is None
+        assert row.status == "failed" and "cannot be read" in row.error and row.solve is None
         assert row.time == 60.0 and not row.finished
 
 
@@ -217,10 +217,9 @@ def test_evaluating_a_family_generates_solves_and_reports(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("pipelines.progress._verbosity", 0)  # -q is for this test alone
     command = [
         "evaluate", "--problem", "cauctions", "--preset", "tiny", "--count", "1", "--seeds", "1",
-        "--policy", "pscost", "--policy", "relpscost", "--time-limit", "60", "--jobs", "2", "-q",
+        "--policy", "pscost", "--policy", "relpscost", "--time-limit", "600", "--jobs", "2", "-q",
     ]  # fmt: skip
     with pytest.raises(SystemExit) as ended:
         main(command)
@@ -232,5 +231,5 @@ def test_evaluating_a_family_generates_solves_and_reports(
     assert {(row.trial.split, row.trial.policy) for row in rows} == {
         (split, policy) for split in ("test", "transfer") for policy in ("pscost", "relpscost")
     }
-    assert all(math.isfinite(row.time) and row.finished for row in rows)
+    assert [row for row in rows if not row.finished] == []
     assert (folder / "report.html").read_text().startswith("<!DOCTYPE html>")
