@@ -107,8 +107,8 @@ def train(
 def start_orthogonal(model: nn.Module) -> None:
     """Start from orthogonal weights and no biases, as Chen et al. and Gasse et al. do.
 
-    From torch's own start the outputs of bgnn for two foldable twins differ by 1e-5, and it takes
-    thousands of epochs before anything is learned; from this one by 6e-3.
+    From torch's own start the outputs of bgnn for two foldable twins differ by 1e-5, and in 160
+    epochs it had learned nothing; from this one they differ by 6e-3, and it learns in twenty.
     """
     for layer in model.modules():
         if isinstance(layer, nn.Linear):
