@@ -22,6 +22,7 @@ demo: install
 	cd demo && $(L2B) collect --problem setcover --preset tiny
 	cd demo && $(L2B) train --problem setcover --budget 60s
 	cd demo && $(L2B) evaluate --problem setcover --preset tiny --policy dualattn --policy relpscost --seeds 2
+	@echo "The report: demo/results/setcover-tiny/report.html"
 
 test: install
 	$(BIN)/python -m pytest

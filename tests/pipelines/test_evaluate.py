@@ -1,5 +1,4 @@
 import csv
-import math
 import os
 import random
 import shutil
