@@ -66,14 +66,14 @@ def run(
         yield from (_attempt(function, index, task) for index, task in enumerate(tasks))
         return
     # Pickled once, and unpickled only in the children: the workers stay small.
-    pickled = pickle.dumps(function)
+    pickled, folder = pickle.dumps(function), os.getcwd()
     begun: dict[int, bytes] = {}  # and not finished
     to_begin = ((index, pickle.dumps(task)) for index, task in enumerate(tasks))
 
     def calls(again: dict[int, bytes]) -> Iterator[Any]:
         for index, task in itertools.chain(again.items(), to_begin):
             begun[index] = task
-            yield joblib.delayed(_in_child)(pickled, index, task, timeout, retries)
+            yield joblib.delayed(_in_child)(pickled, folder, index, task, timeout, retries)
 
     lost = 0
     with _backend(backend, cluster):
@@ -173,12 +173,14 @@ def _ray(address: str | None) -> AbstractContextManager[Any]:
 class _Child:
     """A process that runs one task after the other, in order, until it is ended."""
 
-    def __init__(self, function: bytes) -> None:
-        self.function, self.tasks_done = function, 0
+    def __init__(self, function: bytes, folder: str) -> None:
+        self.function, self.folder, self.tasks_done = function, folder, 0
         self.process = subprocess.Popen(
             [sys.executable, "-c", "from pipelines.parallel import _serve; _serve()"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            # Where the command runs: a worker that an earlier command started may be elsewhere.
+            cwd=folder if os.path.isdir(folder) else None,
             env={**os.environ, "PYTHONPATH": os.pathsep.join(p or os.getcwd() for p in sys.path)},
             start_new_session=True,  # Ctrl-C is for the command, which ends its children itself
         )
@@ -220,7 +222,7 @@ _children = threading.local()  # one a worker thread: dask may run several in a 
 
 
 def _in_child(
-    function: bytes, index: int, task: bytes, timeout: float | None, retries: int
+    function: bytes, folder: str, index: int, task: bytes, timeout: float | None, retries: int
 ) -> tuple[int, bytes]:
     """Run a task in this worker's child, again if it fails; return its pickled (value, error)."""
     _end_with_parent(os.getppid())
@@ -228,14 +230,14 @@ def _in_child(
     for _ in range(retries + 1):
         child: _Child | None = getattr(_children, "child", None)
         if child and (
-            child.function != function
+            (child.function, child.folder) != (function, folder)
             or child.tasks_done >= _TASKS_A_CHILD
             or child.process.poll() is not None
         ):
             child.end()
             child = None
         if child is None:
-            child = _children.child = _Child(function)
+            child = _children.child = _Child(function, folder)
         reply = child.reply(task, timeout)
         if isinstance(reply, str):
             child.end()

@@ -140,3 +140,14 @@ def test_a_real_dask_cluster_survives_the_death_of_a_worker(tmp_path: Path) -> N
     assert killed is not None and len(workers) >= 2
     after = log.read_text().split()
     assert len(after) >= 30 and after[-1] != str(killed)
+
+
+def test_workers_are_reused_but_work_where_the_command_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A reused worker kept the folder of the command that had started it, and missed its files.
+    for folder in (tmp_path / "first", tmp_path / "second"):
+        folder.mkdir()
+        monkeypatch.chdir(folder)
+        outcomes = parallel.run(os.path.abspath, ["."] * 4, jobs=2)
+        assert {(outcome.value, outcome.error) for outcome in outcomes} == {(str(folder), None)}
