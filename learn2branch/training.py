@@ -6,59 +6,25 @@ random in it depends on the past: a run that was stopped anywhere goes on as if 
 
 from __future__ import annotations
 
-import itertools
 import math
 import signal
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from learn2branch.batching import Dataset, batches, parts
 from learn2branch.data_parallel import gather, rank, share, sum_over_processes
 from learn2branch.errors import InputError, WorkError
-from learn2branch.graph import BipartiteGraph
 from learn2branch.kernels import keep_memory
 from learn2branch.runs import Run
-
-B = TypeVar("B", bound="Batch")
-
-
-class Batch(Protocol):
-    """Some examples as one graph, with whatever the task needs beside it."""
-
-    graph: BipartiteGraph
-
-    def to(self: B, device: torch.device | str) -> B:
-        """Copy to a device."""
-        ...
-
-    def __len__(self) -> int:
-        """Return how many examples there are."""
-        ...
-
-
-class Dataset(Protocol):
-    """Examples by number; `batch` is called from a thread of its own, ahead of the training.
-
-    A dataset may also have `describe(indices) -> str`, which names examples in error messages.
-    """
-
-    def __len__(self) -> int:
-        """Return how many examples there are."""
-        ...
-
-    def batch(self, indices: Sequence[int]) -> Any:
-        """Return these examples as one `Batch`."""
-        ...
 
 
 class Task(Protocol):
@@ -189,7 +155,7 @@ def evaluate(
     model.eval()
     sums: dict[str, float] = {}
     everything = range(len(dataset))[share(len(dataset))]
-    for _, batch, _ in _batches(dataset, _parts(everything, batch_size)):
+    for _, batch, _ in batches(dataset, parts(everything, batch_size)):
         loss, metrics = task.step(model, batch.to(device))
         _add(sums, {"loss": loss, **metrics})
     model.train(was_training)
@@ -279,30 +245,30 @@ class _Loop:
     def _epoch(self, stop_asked: threading.Event) -> None:
         state, config = self.state, self.config
         order = np.random.default_rng([config.seed, state.epoch]).permutation(len(self.train_set))
-        steps = list(_parts(order[: config.epoch_size].tolist(), config.batch_size))
-        mine = [_parts(step[share(len(step))], config.chunk) for step in steps[state.step :]]
-        batches = _batches(self.train_set, (part for parts in mine for part in parts))
+        steps = list(parts(order[: config.epoch_size].tolist(), config.batch_size))
+        mine = [parts(step[share(len(step))], config.chunk) for step in steps[state.step :]]
+        ahead = batches(self.train_set, (part for step in mine for part in step))
         self.model.train()
-        for step, parts in zip(steps[state.step :], mine, strict=True):
+        for step, my_parts in zip(steps[state.step :], mine, strict=True):
             step_began = time.perf_counter()
             seed = np.random.SeedSequence([config.seed, state.epoch, state.step])
             torch.manual_seed(int(seed.generate_state(1)[0]))
-            stop = self._step(len(step), [next(batches) for _ in parts], stop_asked.is_set())
+            stop = self._step(len(step), [next(ahead) for _ in my_parts], stop_asked.is_set())
             state.step += 1
             state.examples += len(step)
             state.training_seconds += time.perf_counter() - step_began
             if stop:
-                batches.close()
+                ahead.close()
                 self._save()
                 raise KeyboardInterrupt
             self._show(len(steps), step_began)
             if self._out_of_time():
                 break
-        batches.close()
+        ahead.close()
         self._validate(whole=state.step == len(steps))
 
     def _step(
-        self, count: int, parts: Sequence[tuple[Sequence[int], Any, float]], stop: bool
+        self, count: int, examples: Sequence[tuple[Sequence[int], Any, float]], stop: bool
     ) -> bool:
         """Make one step of the optimizer; return whether any process was asked to stop."""
         for group in self.optimizer.param_groups:
@@ -310,7 +276,7 @@ class _Loop:
         for p in self.parameters:  # zeros, not None: a process without examples takes part too
             p.grad = torch.zeros_like(p)
         sums = {"count": 0.0, "loss": 0.0}
-        for indices, batch, waited in parts:
+        for indices, batch, waited in examples:
             self.state.waiting_seconds += waited
             loss, metrics = self.task.step(self.model, batch.to(self.config.device))
             _add(sums, {"count": len(batch), "loss": loss.detach(), **metrics})
@@ -410,32 +376,6 @@ class _Loop:
         count = state.sums["count"]
         means = {name: value / count for name, value in state.sums.items() if name != "count"}
         self.report(Progress(state.epoch, state.step, steps, means, speed, max(left, 0.0)))
-
-
-def _parts(indices: Sequence[int], size: int | None) -> list[Sequence[int]]:
-    size = size or max(len(indices), 1)
-    return [indices[start : start + size] for start in range(0, len(indices), size)]
-
-
-def _batches(
-    dataset: Dataset, parts: Iterable[Sequence[int]]
-) -> Generator[tuple[Sequence[int], Any, float], None, None]:
-    """Yield (indices, batch, seconds waited for it); a thread prepares two batches ahead."""
-    with ThreadPoolExecutor(1) as pool:
-        ahead: deque[tuple[Sequence[int], Future[Any]]] = deque()
-        rest = iter(parts)
-        try:
-            while True:
-                for indices in itertools.islice(rest, 3 - len(ahead)):
-                    ahead.append((indices, pool.submit(dataset.batch, indices)))
-                if not ahead:
-                    return
-                indices, future = ahead.popleft()
-                began = time.perf_counter()
-                batch = future.result()
-                yield indices, batch, time.perf_counter() - began
-        finally:
-            pool.shutdown(cancel_futures=True)
 
 
 def _add(sums: dict[str, float], values: dict[str, Any]) -> None:

@@ -61,8 +61,7 @@ def generate(
             if not path.exists():
                 tasks.append(Order(problem, preset, name, seed, k, changes, path))
     errors = []
-    with track(f"generating {problem}", len(paths)) as progress:
-        progress.advance(len(paths) - len(tasks))
+    with track(f"generating {problem}", len(paths), len(paths) - len(tasks)) as progress:
         for outcome in parallel.run(fulfil, tasks, jobs=jobs):
             progress.advance()
             if outcome.error is not None:

@@ -55,8 +55,9 @@ def detail(message: str) -> None:
 class Tracker:
     """The progress of one piece of work: `advance` as it gets done, `note` what it found."""
 
-    def __init__(self, what: str, total: int | None) -> None:
-        self.what, self.total, self.done, self.text = what, total, 0, ""
+    def __init__(self, what: str, total: int | None, before: int) -> None:
+        self.what, self.total, self.done, self.text = what, total, before, ""
+        self.before = before  # steps that an earlier run did, which say nothing about speed
         self.started = self._last_line = time.monotonic()
         self._printed = 0  # steps done at the last line
 
@@ -85,8 +86,9 @@ class Tracker:
         of_total, left = "", ""
         if self.total:
             of_total = f"/{self.total}"
-            if 0 < self.done < self.total:
-                left = f", about {elapsed / self.done * (self.total - self.done):.0f} s left"
+            if self.before < self.done < self.total:
+                each = elapsed / (self.done - self.before)
+                left = f", about {each * (self.total - self.done):.0f} s left"
         note = f" {self.text}" if self.text else ""
         console.print(
             f"{self.what}: {self.done}{of_total}{note} ({elapsed:.0f} s{left})", markup=False
@@ -94,20 +96,20 @@ class Tracker:
 
 
 class _Bar(Tracker):
-    def __init__(self, what: str, total: int | None, bar: Progress) -> None:
-        super().__init__(what, total)
+    def __init__(self, what: str, total: int | None, before: int, bar: Progress) -> None:
+        super().__init__(what, total, before)
         self._bar = bar
-        self._task = bar.add_task(what, total=total, note="")
+        self._task = bar.add_task(what, total=total, completed=before, note="")
 
     def _show(self) -> None:
         self._bar.update(self._task, completed=self.done, note=self.text)
 
 
 @contextmanager
-def track(what: str, total: int | None = None) -> Iterator[Tracker]:
-    """Show the progress of a piece of work while the block runs."""
+def track(what: str, total: int | None = None, before: int = 0) -> Iterator[Tracker]:
+    """Show the progress of a piece of work while the block runs; `before` steps are done."""
     if _verbosity < 0 or not console.is_terminal:
-        tracker = Tracker(what, total)
+        tracker = Tracker(what, total, before)
         yield tracker
         tracker._close()
         return
@@ -120,4 +122,4 @@ def track(what: str, total: int | None = None) -> Iterator[Tracker]:
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=console, transient=False) as bar:
-        yield _Bar(what, total, bar)
+        yield _Bar(what, total, before, bar)

@@ -149,6 +149,15 @@ def collect(
     return store, {split.plan.split: split.finish() for split in splits}
 
 
+def collected_from(collection: Path) -> set[Path]:
+    """Return the user's own instances that a collection was made from, by its description."""
+    try:
+        found = json.loads(collection.read_text())
+        return {Path(path).resolve() for split in SPLITS for path in found[split]["instances"]}
+    except (ValueError, KeyError) as error:
+        raise InputError(f"{collection} cannot be read: it is no collection's") from error
+
+
 def _own_split(paths: Sequence[Path], split: str) -> Sequence[Path]:
     """Return which of a user's instances a split gets: five, one and one of every seven.
 
@@ -357,8 +366,7 @@ def _work(splits: Sequence[_Episodes], jobs: int, backend: str, cluster: str | N
     )
     before = sum(sum(split.done.values()) for split in splits)
     total, made, started = sum(split.count for split in splits), 0, time.perf_counter()
-    with track("collecting samples", total) as progress:
-        progress.advance(min(before, total))
+    with track("collecting samples", total, min(before, total)) as progress:
         try:
             for outcome in outcomes:
                 split, episode = begun[outcome.index]

@@ -101,8 +101,8 @@ def _of_family(backbone: str, family: str | None, runs: Path) -> Path | None:
 def _missing(backbone: str, family: str | None) -> str:
     if family is None:
         return (
-            f"{backbone} needs a family: give --problem, or a policy.pt, or the name of a shipped "
-            "policy (l2b models lists them)"
+            f"{backbone} needs a family: give a name such as setcover-{backbone} (l2b models lists "
+            "them), a run or a policy.pt"
         )
     return (
         f"there is no {backbone} policy for {family}, neither in runs/ nor shipped: train one "

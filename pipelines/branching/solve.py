@@ -55,14 +55,12 @@ def solve_file(
     file: Path | str,
     policy: str,
     *,
-    problem: str | None = None,
     compare: bool = False,
     log: bool = False,
     solution: Path | str | None = None,
     time_limit: float | None = None,
     parameters: Mapping[str, Any] | None = None,
     seed: int | None = None,
-    runs: Path | str = "runs",
 ) -> Solves:
     """Solve a file with a policy named as in `--policy`; `compare` also with SCIP's default.
 
@@ -71,7 +69,7 @@ def solve_file(
     import torch
 
     torch.set_num_threads(1)
-    choices = [find_choice(policy, problem, runs)]
+    choices = [find_choice(policy)]
     if compare and choices[0].rule != SCIP_DEFAULT:
         choices.append(Choice(SCIP_DEFAULT, rule=SCIP_DEFAULT))
     solves: list[tuple[str, Solve]] = []

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 import os
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,8 @@ from learn2branch.policy import export_policy, load_policy
 from learn2branch.runs import Run, replace_file
 from learn2branch.training import Progress, TrainingConfig, evaluate
 from learn2branch.training import train as train_model
-from pipelines.branching.collect import COLLECTION
+from pipelines.branching.collect import COLLECTION, collected_from
+from pipelines.inputs import find_instances
 from pipelines.progress import say, set_verbosity, track, verbosity
 
 TEST = "test.json"  # in the run folder: accuracies of the policy and of the baselines
@@ -60,6 +62,7 @@ def train(
     problem: str | None = None,
     samples: Path | str | None = None,
     *,
+    instances: Sequence[str | Path] = (),
     model: str = "dualattn",
     size: str = "full",
     soft_targets: float = 0.0,
@@ -70,11 +73,11 @@ def train(
 ) -> Trained:
     """Train a policy; if there is an unfinished run of the same settings, go on with it.
 
-    Without `samples` the collection of `problem` under `samples/` is used, or the newest one
-    there. `run` names the run folder; without it that is `runs/<collection>-<model>`, with a number
-    if there is a finished one.
+    Without `samples` the collection of `problem` under `samples/` is used, that of a user's own
+    `instances`, or the newest one there. `run` names the run folder; without it that is
+    `runs/<collection>-<model>`, with a number if there is a finished one.
     """
-    folder = Path(samples) if samples else find_collection(problem)
+    folder = Path(samples) if samples else find_collection(problem, instances)
     settings = Settings(str(folder), model, size, soft_targets)
     config = training or TrainingConfig()
     # What is wrong is said here, before processes are started.
@@ -94,8 +97,14 @@ def train(
     return trained
 
 
-def find_collection(problem: str | None, root: Path = Path("samples")) -> Path:
-    """Return the folder of a family's samples, or of the newest collection."""
+def find_collection(
+    problem: str | None = None,
+    instances: Sequence[str | Path] = (),
+    root: Path = Path("samples"),
+) -> Path:
+    """Return the folder of a family's samples, of one's own instances', or the newest one."""
+    if problem is not None and instances:
+        raise InputError("name a family with --problem, or your own files with --instances")
     if problem is not None:
         if not (root / problem).is_dir():
             raise InputError(
@@ -103,6 +112,14 @@ def find_collection(problem: str | None, root: Path = Path("samples")) -> Path:
             )
         return root / problem
     found = sorted(root.glob(f"*/{COLLECTION}"), key=lambda path: path.stat().st_mtime)
+    if instances:
+        wanted = {path.resolve() for path in find_instances(instances)}
+        found = [path for path in found if collected_from(path) == wanted]
+        if not found:
+            raise InputError(
+                f"no collection in {root} was made from these {len(wanted)} instances: run "
+                "l2b collect with the same --instances, or name a collection with --samples"
+            )
     if not found:
         raise InputError(
             f"there are no samples in {root}: run l2b collect first, or name them with --samples"

@@ -140,6 +140,7 @@ def collect(
 
 @element.command()
 @options.problem
+@options.instances
 @_preset
 @options.model
 @click.option("--size", type=click.Choice(("full", "small")), help="Of the backbone.")

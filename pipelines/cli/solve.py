@@ -27,10 +27,9 @@ def _read_settings(
     "--policy",
     metavar="NAME_OR_FILE",
     required=True,
-    help="A policy.pt, the name of a shipped policy (l2b models), dualattn or bgnn with --problem, "
-    "or one of SCIP's rules (relpscost, pscost, …).",
+    help="A policy.pt, a run, the name of a shipped policy (l2b models), or one of SCIP's rules "
+    "(relpscost, pscost, …).",
 )
-@options.problem
 @click.option("--compare", is_flag=True, help="Also solve with SCIP's default, and show both.")
 @click.option("--log", is_flag=True, help="Show SCIP's log.")
 @click.option(
@@ -52,7 +51,6 @@ def _read_settings(
 def solve(
     file: Path,
     policy: str,
-    problem: str | None,
     compare: bool,
     log: bool,
     solution: Path | None,
@@ -74,7 +72,6 @@ def solve(
     solves = solve_file(
         file,
         policy,
-        problem=problem,
         compare=compare,
         log=log,
         solution=solution,

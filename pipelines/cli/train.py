@@ -13,10 +13,12 @@ from pipelines.cli import options
 
 @click.command()
 @options.problem
+@options.instances
 @click.option(
     "--samples",
     type=click.Path(path_type=Path),
-    help="Folder of a collection.  [default: that of --problem, or the newest under samples/]",
+    help="Folder of a collection.  [default: that of --problem or --instances, or the newest "
+    "under samples/]",
 )
 @options.model
 @options.size
@@ -55,6 +57,7 @@ from pipelines.cli import options
 @options.verbosity
 def train(
     problem: str | None,
+    instances: tuple[str, ...],
     samples: Path | None,
     model: str,
     size: str,
@@ -94,11 +97,12 @@ def train(
         training["device"] = device or ("cuda" if torch.cuda.is_available() else "cpu")
     if workers is None:
         workers = 1 if training["device"] != "cpu" else os.cpu_count() or 1
-    if not samples and not problem and data.get("samples"):
+    if not (samples or problem or instances) and data.get("samples"):
         samples = Path(data["samples"])
     trained = train_policy(
         problem,
         samples,
+        instances=instances,
         model=model if given("model") else data.get("model", model),
         size=size if given("size") else data.get("size", size),
         soft_targets=soft_targets

@@ -11,7 +11,7 @@ import numpy as np
 from learn2branch.errors import InputError, WorkError
 from pipelines import parallel
 from pipelines.element_level.features import element_graph
-from pipelines.element_level.labels import SUFFIX, Labels
+from pipelines.element_level.labels import Labels, label_name
 from pipelines.element_level.presets import POSITIONED, element_preset, family_instances
 from pipelines.inputs import find_instances
 from pipelines.progress import say, track
@@ -71,7 +71,7 @@ def collect(
     wanted: dict[Path, _Task] = {}
     for folder, files, seconds in groups:
         for file in files:
-            target = folder / (file.name.split(".")[0] + SUFFIX)
+            target = folder / label_name(file)
             if target in wanted:
                 raise InputError(
                     f"{file} and {wanted[target].instance} have the same name: rename one of them"

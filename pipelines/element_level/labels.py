@@ -123,3 +123,8 @@ def label_files(folder: Path | str) -> list[Path]:
     """Return the files of labels in a folder, sorted."""
     files = sorted(Path(folder).glob(f"*{SUFFIX}"))
     return [file for file in files if not file.name.startswith(".")]
+
+
+def label_name(instance: Path) -> str:
+    """Return the name of the file that holds an instance's labels."""
+    return instance.name.split(".")[0] + SUFFIX

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,8 +16,9 @@ from learn2branch.runs import Run
 from learn2branch.training import Progress, TrainingConfig, TrainingResult
 from learn2branch.training import train as train_model
 from pipelines.element_level.dataset import TEMPERATURE, BinaryPrediction, Pools
-from pipelines.element_level.labels import label_files
+from pipelines.element_level.labels import label_files, label_name
 from pipelines.element_level.presets import LEARNING_RATES, element_preset
+from pipelines.inputs import find_instances
 from pipelines.progress import track
 
 _EDGES_AT_ONCE = 1_000_000  # a forward and backward pass holds some hundred bytes for each
@@ -25,6 +27,7 @@ _VALID_SHARE = 5  # without a valid split, every fifth instance validates
 
 def train(
     problem: str | None = None,
+    instances: Sequence[str | Path] = (),
     *,
     preset: str = "paper",
     backbone: str = "dualattn",
@@ -41,7 +44,8 @@ def train(
 ) -> tuple[Path, TrainingResult]:
     """Train into a run folder and export the policy; return the folder and the result.
 
-    Labels of a family are looked for in `labels/<family>/<preset>`, without a family in `labels`.
+    Labels of a family are looked for in `labels/<family>/<preset>`, without a family in `labels`,
+    where a user's own `instances` choose which of them to train on.
     A folder with `train` and `valid` in it is used as it is; of any other, every fifth instance
     validates. A run that was interrupted goes on.
     """
@@ -50,7 +54,9 @@ def train(
         raise InputError(f"there is no backbone {backbone!r}: choose from {known}")
     settings = element_preset(preset)
     folder = Path(labels) / problem / preset if problem else Path(labels)
-    training, validation = (Pools(files, temperature) for files in split_files(folder))
+    if problem and instances:
+        raise InputError("give a family (--problem) or your own files (--instances), one of them")
+    training, validation = (Pools(files, temperature) for files in split_files(folder, instances))
     first = training[0]
     config = TrainingConfig(
         epochs=epochs or settings.epochs,
@@ -106,11 +112,13 @@ def train(
     return run.folder, result
 
 
-def split_files(folder: Path) -> tuple[list[Path], list[Path]]:
-    """Return the files to train on and those to validate on."""
+def split_files(
+    folder: Path, instances: Sequence[str | Path] = ()
+) -> tuple[list[Path], list[Path]]:
+    """Return the files to train on and those to validate on, of all labels or some instances'."""
     train_files, valid_files = (label_files(folder / split) for split in ("train", "valid"))
-    if not train_files:
-        files = label_files(folder)
+    if instances or not train_files:
+        files = _labels_of(instances, folder) if instances else label_files(folder)
         held_out = np.arange(len(files)) % _VALID_SHARE == _VALID_SHARE - 1
         train_files = [file for file, out in zip(files, held_out, strict=True) if not out]
         valid_files = [file for file, out in zip(files, held_out, strict=True) if out]
@@ -120,3 +128,15 @@ def split_files(folder: Path) -> tuple[list[Path], list[Path]]:
             f"least {_VALID_SHARE} instances"
         )
     return train_files, valid_files
+
+
+def _labels_of(instances: Sequence[str | Path], folder: Path) -> list[Path]:
+    """Return the labels that `l2b element collect` made from a user's own instances."""
+    wanted = {path: folder / label_name(path) for path in find_instances(instances)}
+    missing = [path for path, labels in wanted.items() if not labels.exists()]
+    if missing:
+        raise InputError(
+            f"{folder} has no labels of {missing[0]} ({len(missing)} of {len(wanted)} instances "
+            "have none): run l2b element collect with the same --instances"
+        )
+    return list(wanted.values())

@@ -104,8 +104,8 @@ def generate(recipe: Recipe, *, jobs: int = 1, out: Path = Path("data/instance")
         for first in range(0, recipe.count, _CHUNK)
     ]
     left = [task for task in tasks if not task[2].exists()]
-    with track(f"Labelling {recipe.dataset}", recipe.count) as progress:
-        progress.advance((len(tasks) - len(left)) * _CHUNK)
+    done = (len(tasks) - len(left)) * _CHUNK
+    with track(f"Labelling {recipe.dataset}", recipe.count, done) as progress:
         for outcome in run(_make_part, left, jobs=jobs):
             if outcome.error:
                 raise WorkError(f"instances {left[outcome.index][1]}: {outcome.error}")

@@ -37,19 +37,34 @@ def test_help_runs_and_lists_the_common_options(path: tuple[str, ...]) -> None:
     assert result.output.startswith(f"Usage: {' '.join(('l2b', *path))}")
 
 
-@pytest.mark.parametrize("path", commands(l2b), ids=" ".join)
-def test_each_command_has_a_worked_example_and_verbosity(path: tuple[str, ...]) -> None:
+def command_at(path: tuple[str, ...]) -> click.Command:
     command: click.Command = l2b
     for name in path:
         assert isinstance(command, click.Group)
         found = command.get_command(click.Context(command), name)
         assert found is not None
         command = found
+    return command
+
+
+def flags_of(command: click.Command) -> set[str]:
+    return {flag for option in command.params for flag in option.opts}
+
+
+@pytest.mark.parametrize("path", commands(l2b), ids=" ".join)
+def test_each_command_has_a_worked_example_and_verbosity(path: tuple[str, ...]) -> None:
+    command = command_at(path)
     if isinstance(command, click.Group):
         return
     assert f"l2b {' '.join(path)}" in (command.help or ""), "no worked example"
-    flags = {flag for option in command.params for flag in option.opts}
-    assert {"-q", "-v"} <= flags
+    assert {"-q", "-v"} <= flags_of(command)
+
+
+def test_whoever_takes_a_family_takes_ones_own_instances() -> None:
+    taking = {path for path in commands(l2b) if "--problem" in flags_of(command_at(path))}
+    assert ("collect",) in taking and ("train",) in taking
+    for path in taking - {("generate",)}:  # which makes the family's
+        assert "--instances" in flags_of(command_at(path)), " ".join(path)
 
 
 def test_every_listed_command_is_there() -> None:

@@ -239,6 +239,17 @@ def test_without_splits_every_fifth_instance_validates(tmp_path):
         split_files(tmp_path / "absent")
 
 
+def test_ones_own_instances_choose_the_labels(tmp_path):
+    for k in range(10):
+        (tmp_path / f"{k}.npz").touch()
+        (tmp_path / f"{k}.mps.gz").touch()
+    training, validation = split_files(tmp_path, [tmp_path / "[0-4].mps.gz"])
+    assert [p.name for p in training + validation] == [f"{k}.npz" for k in range(5)]
+    (tmp_path / "3.npz").unlink()
+    with pytest.raises(InputError, match=r"3\.mps\.gz .*same --instances"):
+        split_files(tmp_path, [tmp_path])
+
+
 # --- presets -------------------------------------------------------------------------------------
 
 

@@ -57,6 +57,26 @@ def store(tmp_path: Path) -> Path:
     return folder
 
 
+def test_ones_own_instances_name_their_collection(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("a.lp", "b.lp", "c.lp"):
+        Path(name).touch()
+    for name, files in (("mine", ["a.lp", "b.lp"]), ("other", ["c.lp"])):
+        folder = Path("samples") / name
+        folder.mkdir(parents=True)
+        plan = {"instances": files}
+        plans = {"train": plan, "valid": plan, "test": plan}
+        (folder / "collection.json").write_text(json.dumps(plans))
+    assert find_collection(instances=["[ab].lp"]) == Path("samples/mine")
+    assert find_collection(instances=[tmp_path / "c.lp"]) == Path("samples/other")
+    with pytest.raises(InputError, match="same --instances"):
+        find_collection(instances=["a.lp"])
+    with pytest.raises(InputError, match="--problem, or"):
+        find_collection("setcover", ["a.lp"])
+
+
 def test_a_policy_is_learned_exported_and_far_above_the_baselines(
     store: Path, tmp_path: Path
 ) -> None:
@@ -94,7 +114,7 @@ def test_what_is_missing_is_said_in_one_sentence(store: Path, tmp_path: Path) ->
     with pytest.raises(InputError, match="only 192 training samples"):
         train(samples=store, training=TrainingConfig(batch_size=500))
     with pytest.raises(InputError, match="run l2b collect --problem setcover"):
-        find_collection("setcover", tmp_path / "samples")
+        find_collection("setcover", root=tmp_path / "samples")
     for path in (store / "test").glob("*.npz"):
         path.unlink()
     with pytest.raises(InputError, match=r"no samples in .*test"):
@@ -102,7 +122,7 @@ def test_what_is_missing_is_said_in_one_sentence(store: Path, tmp_path: Path) ->
 
 
 def test_the_newest_collection_is_found(store: Path) -> None:
-    assert find_collection(None, store.parent) == store
+    assert find_collection(root=store.parent) == store
 
 
 def test_a_damaged_shard_is_left_out_and_named(store: Path) -> None:
