@@ -45,8 +45,8 @@ PRESETS = {
     "small": Preset(5_000, 0.2, "paper", 20, 2_000),
     "paper": Preset(100_000, 0.05, "paper", None, 100_000),
 }
-# Where strong branching takes much longer than on set cover, fewer fit into the same hour.
-SMALL_SAMPLES: dict[str, int] = {}
+# Where strong branching takes longer than on set cover, fewer samples fit into the same hour.
+SMALL_SAMPLES = {"facilities": 4_000, "indset": 1_000}
 _INSTANCES = {"train": 10_000, "valid": 2_000, "test": 2_000}  # of a family, then from the first on
 _GRACE = 120.0  # seconds after its time limit when a solve counts as hanging
 _BARREN = 200  # episodes in a row without a sample, after which there is no hope
@@ -91,6 +91,7 @@ def collect(
     instances: Sequence[str | Path] = (),
     *,
     preset: str = "small",
+    splits: Sequence[str] = SPLITS,
     samples: int | None = None,
     expert_probability: float | None = None,
     max_samples: int | None = None,
@@ -106,10 +107,11 @@ def collect(
     parallel_backend: str = "loky",
     cluster: str | None = None,
 ) -> tuple[Path, dict[str, SplitSummary]]:
-    """Collect samples of the splits train, valid and test; return the store and what it holds.
+    """Collect samples of the splits; return the store and what these splits of it hold.
 
-    What is there already from the same settings is kept; another collection is refused. Raises
-    KeyboardInterrupt after Ctrl-C, with everything finished kept.
+    What is there already from the same settings is kept; another collection is refused. Splits
+    collected one after the other may differ in their settings. Raises KeyboardInterrupt after
+    Ctrl-C, with everything finished kept.
     """
     if (problem is None) == (not instances):
         raise InputError("name a family with --problem, or your own files with --instances")
@@ -137,23 +139,25 @@ def collect(
             data=str(data),
         )
         for split in SPLITS
+        if split in splits
     }
     store = Path(out) / (name or problem or "own")
     wanted = samples or chosen.samples
     _claim(store, plans, wanted)
-    splits = [
+    episodes = [
         _Episodes(store / split, plan, wanted if split == "train" else max(1, wanted // 5))
         for split, plan in plans.items()
     ]
-    _work(splits, jobs, parallel_backend, cluster)
-    return store, {split.plan.split: split.finish() for split in splits}
+    _work(episodes, jobs, parallel_backend, cluster)
+    return store, {split.plan.split: split.finish() for split in episodes}
 
 
 def collected_from(collection: Path) -> set[Path]:
     """Return the user's own instances that a collection was made from, by its description."""
     try:
         found = json.loads(collection.read_text())
-        return {Path(path).resolve() for split in SPLITS for path in found[split]["instances"]}
+        plans = [found[split] for split in SPLITS if split in found]
+        return {Path(path).resolve() for plan in plans for path in plan["instances"]}
     except (ValueError, KeyError) as error:
         raise InputError(f"{collection} cannot be read: it is no collection's") from error
 
@@ -189,6 +193,7 @@ def _claim(store: Path, plans: dict[str, Plan], samples: int) -> None:
         except ValueError as error:
             raise InputError(f"{path} cannot be read: choose another --out") from error
         _refuse_if_other(store, found, settings)
+        settings = {**found, **settings}
     store.mkdir(parents=True, exist_ok=True)
     replace_file(path, (json.dumps(settings, indent=1) + "\n").encode())
 
@@ -200,9 +205,9 @@ def _refuse_if_other(store: Path, found: dict[str, Any], settings: dict[str, Any
                 f"{store} has {key} {found.get(key)}, this version writes {settings[key]}: "
                 "choose another --out"
             )
-    for split in SPLITS:
+    for split in set(SPLITS) & set(settings) & set(found):
         for key, value in settings[split].items():
-            if (was := found.get(split, {}).get(key)) != value:
+            if (was := found[split].get(key)) != value:
                 shown = "other instances" if key == "instances" else f"{key} {was}, not {value}"
                 raise InputError(
                     f"{store} was collected with {shown} ({split}): choose another --out, "

@@ -20,6 +20,12 @@ from pipelines.cli import options
     help="How much: tiny (a minute), small (under an hour on two cores), paper (as published).",
 )
 @click.option(
+    "--split",
+    type=click.Choice(("train", "valid", "test")),
+    multiple=True,
+    help="Which split; repeat for several. All three if left out.",
+)
+@click.option(
     "--samples",
     type=click.IntRange(min=1),
     help="Samples of the train split; valid and test get a fifth each.  [default: the preset's]",
@@ -68,6 +74,7 @@ def collect(
     problem: str | None,
     instances: tuple[str, ...],
     preset: str,
+    split: tuple[str, ...],
     samples: int | None,
     expert_prob: float | None,
     time_limit: float,
@@ -90,12 +97,14 @@ def collect(
       l2b collect --problem setcover --preset tiny
       writes samples/setcover/train/episode-000000.npz … and the splits valid and test.
     """
+    from pipelines.branching.collect import SPLITS
     from pipelines.branching.collect import collect as run
 
     store, summaries = run(
         problem,
         instances,
         preset=preset,
+        splits=split or SPLITS,
         samples=samples,
         expert_probability=expert_prob,
         time_limit=time_limit,
@@ -108,10 +117,10 @@ def collect(
         parallel_backend=parallel_backend,
         cluster=cluster,
     )
-    for split, summary in summaries.items():
+    for name_of_split, summary in summaries.items():
         size = summary.bytes / max(summary.samples, 1) / 1024
         click.echo(
-            f"{store / split}: {summary.samples} samples of {summary.episodes} episodes, "
+            f"{store / name_of_split}: {summary.samples} samples of {summary.episodes} episodes, "
             f"{size:.1f} KiB each"
         )
         for instance in summary.out_of_time:

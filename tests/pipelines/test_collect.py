@@ -155,3 +155,18 @@ def test_the_collection_says_what_it_is(covers: Path, tmp_path: Path) -> None:
     told = json.loads((store / "collection.json").read_text())
     assert store == tmp_path / "mine"
     assert told["samples"] == 2 and told["train"]["expert_probability"] == 0.5
+
+
+def test_splits_can_be_collected_apart_and_with_other_settings(
+    covers: Path, tmp_path: Path
+) -> None:
+    mine = {"instances": sorted(covers.rglob("*.lp"))[:1], "samples": 5, "out": tmp_path}
+    rarely = {**FAST, "expert_probability": 0.3}
+    store, found = collect(splits=("test",), **mine, **rarely)
+    assert list(found) == ["test"] and found["test"].samples == 1
+    collect(splits=("train", "valid"), **mine, **FAST)
+    told = json.loads((store / "collection.json").read_text())
+    assert told["test"]["expert_probability"] == 0.3
+    assert told["train"]["expert_probability"] == told["valid"]["expert_probability"] == 0.5
+    with pytest.raises(InputError, match=r"expert_probability 0\.3, not 0\.5 \(test\)"):
+        collect(**mine, **FAST)
