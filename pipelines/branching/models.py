@@ -26,16 +26,27 @@ def model_table() -> Table:
         rows.append(
             [
                 name,
+                told.get("family") or "–",
+                _sizes(told.get("instances") or {}),
                 metadata["config"]["backbone"],
-                metadata["task"],
-                str(told.get("samples", "–")),
-                str(told.get("epochs", "–")),
+                str(told.get("samples", {}).get("train", "–")),
                 *(f"{accuracies[k]:.3f}" if k in accuracies else "–" for k in _ACCURACIES),
+                metadata["versions"]["learn2branch"],
                 f"{path.stat().st_size / 2**20:.1f}",
             ]
         )
-    columns = ["name", "backbone", "task", "samples", "epochs", *_ACCURACIES, "MiB"]
-    return Table("Shipped policies", columns, rows, words=4)
+    columns = ["name", "family", "instances", "backbone", "samples", *_ACCURACIES]
+    return Table("Shipped policies", [*columns, "made by", "MiB"], rows, words=4)
 
 
 _ACCURACIES = ("acc@1", "acc@5", "acc@10")  # on the test split of its samples
+
+
+def _sizes(parameters: dict[str, Any]) -> str:
+    """Return the sizes of the instances it was trained on: the whole numbers above 1."""
+    sizes = [
+        f"{value} {name}"
+        for name, value in parameters.items()
+        if isinstance(value, int) and value > 1 and not name.startswith(("min_", "max_"))
+    ]
+    return ", ".join(sizes[:2]) or "–"

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from instances import FAMILIES
 from learn2branch.data_parallel import launch, process_group, rank
 from learn2branch.errors import InputError, WorkError
 from learn2branch.imitation import Imitation, SampleSet, baselines
@@ -207,7 +208,8 @@ def _train_in_group(settings: Settings, config: TrainingConfig, run: Run) -> Tra
     )  # fmt: skip
     if rank() == 0:
         trained.test.update(baselines(test_set))
-        _export(model.cpu(), run, settings, config, trained)
+        counts = {"train": len(train_set), "valid": len(valid_set), "test": len(test_set)}
+        _export(model.cpu(), run, settings, config, trained, counts)
         _check(model, run, test_set)
         replace_file(run.folder / TEST, (json.dumps(trained.test, indent=1) + "\n").encode())
     return trained
@@ -234,12 +236,22 @@ def _say_epoch(figures: dict[str, Any]) -> None:
 
 
 def _export(
-    model: GraphModel, run: Run, settings: Settings, config: TrainingConfig, trained: Trained
+    model: GraphModel,
+    run: Run,
+    settings: Settings,
+    config: TrainingConfig,
+    trained: Trained,
+    counts: dict[str, int],
 ) -> None:
-    collection = Path(settings.samples) / COLLECTION
+    file = Path(settings.samples) / COLLECTION
+    collection = json.loads(file.read_text()) if file.exists() else {}
+    plan = collection.get("train", {})
+    family, preset = plan.get("family"), plan.get("preset")
     provenance = {
-        "samples": settings.samples,
-        "collection": json.loads(collection.read_text()) if collection.exists() else None,
+        "family": family,
+        "instances": asdict(FAMILIES[family].parameters_of(preset, "train")) if family else None,
+        "samples": counts,
+        "collection": {Path(settings.samples).name: collection},
         "training": asdict(config),
         "soft_targets": settings.soft_targets,
         "epochs": trained.epochs,

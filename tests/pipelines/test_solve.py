@@ -25,7 +25,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         lines.append(f" {terms} <= {sum(row) // 3}")
     (folder / "mine.lp").write_text("\n".join([*lines, "Binary", *names, "End"]))
     model = build_model("bgnn", size="small")
-    provenance = {"samples": "samples/mine", "test": {"policy": {"acc@1": 0.5}}}
+    provenance = {
+        "family": "setcover",
+        "instances": {"rows": 400, "columns": 750, "density": 0.05, "max_cost": 100},
+        "samples": {"train": 12},
+        "test": {"policy": {"acc@1": 0.5}},
+    }
     export_policy(model, folder / "mine" / "policy.pt", provenance=provenance)
     return folder
 
@@ -107,9 +112,15 @@ def test_models_tells_what_a_policy_file_says_of_itself(
     told = describe_policy(path)
     assert told["config"]["backbone"] == "bgnn" and "normaliser" not in told
     monkeypatch.setattr("pipelines.branching.models.shipped_policies", lambda: {"mine-bgnn": path})
-    assert model_table().rows[0][:3] == ["mine-bgnn", "bgnn", "state"]
+    assert model_table().rows[0][:5] == [
+        "mine-bgnn",
+        "setcover",
+        "400 rows, 750 columns",
+        "bgnn",
+        "12",
+    ]
     assert run("models") == 0
-    assert re.search(r"mine-bgnn +bgnn +state +samples/mine +– +0.500 ", capsys.readouterr().out)
+    assert re.search(r"mine-bgnn +setcover +400 rows.* +12 +0\.500 +–", capsys.readouterr().out)
     monkeypatch.setattr("pipelines.branching.models.shipped_policies", dict)
     assert run("models") == 0
     assert "ships no policies" in capsys.readouterr().out
