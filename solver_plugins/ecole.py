@@ -1,7 +1,7 @@
 """The same episode on Ecole's branching environment, where Ecole is installed.
 
 Ecole brings its own SCIP (8); it lives beside PySCIPOpt's in one process, and no model passes from
-one to the other. Written against Ecole 0.8.1.
+one to the other. Tested with Ecole 0.8.1 on SCIP 8.0.4 and NumPy 1.26: it was made before NumPy 2.
 """
 
 from __future__ import annotations
@@ -20,13 +20,14 @@ from learn2branch.features import STATE
 from learn2branch.graph import BipartiteGraph
 from learn2branch.samples import Sample
 from solver_plugins.episode import Behaviour, Episode
-from solver_plugins.parameters import PROTOCOLS
+from solver_plugins.parameters import PROTOCOLS, seed_parameters
+from solver_plugins.reading import read_model
 
 # Where Ecole has NaN because there is no incumbent, our states have 0.
 _INCUMBENT = slice(
     STATE.variable.index("incumbent_value"), STATE.variable.index("average_incumbent_value") + 1
 )
-_UNSCORED = -1e20  # SCIP's -infinity: the expert was stopped before this candidate
+_INFINITY = 1e20  # SCIP's; minus that is the score of a candidate the expert was stopped before
 
 
 def run_episode(
@@ -46,18 +47,19 @@ def run_episode(
     """Solve an instance once on Ecole and collect samples; as `solver_plugins.run_episode`.
 
     `seed` is given to the environment, which draws SCIP's seeds from it. Ecole does not tell
-    SCIP's status: it is "optimal" where the bounds meet, and "stopped" elsewhere.
+    SCIP's status: it is inferred from the stage and the limits.
     """
-    ecole = _import_ecole()
-    if not Path(instance).is_file():
-        raise InputError(f"there is no instance file {instance}")
+    ecole = import_ecole()
+    if not 0.0 <= expert_probability <= 1.0:
+        raise InputError(f"expert_probability is {expert_probability}: give one between 0 and 1")
+    read_model(instance).free()  # Ecole's own reading accepts broken files or says too little
     if protocol not in PROTOCOLS:
         raise InputError(
             f"unknown protocol {protocol!r}: choose one of {', '.join(sorted(PROTOCOLS))}"
         )
     parameters = dict(PROTOCOLS[protocol])
     if time_limit is not None:
-        parameters["limits/time"] = float(time_limit)
+        parameters |= {"limits/time": float(time_limit), "timing/clocktype": 2}
     if node_limit is not None:
         parameters["limits/totalnodes"] = node_limit
     environment = ecole.environment.Branching(
@@ -93,12 +95,19 @@ def run_episode(
         episode.nodes += int(reward)
     episode.seconds = time.perf_counter() - started
 
-    for name in ("permutationseed", "randomseedshift", "lpseed"):
-        parameters[f"randomization/{name}"] = environment.model.get_param(f"randomization/{name}")
-    primal, dual = environment.model.primal_bound, environment.model.dual_bound
-    episode.dual_bound = dual
-    episode.objective = primal if abs(primal) < 1e20 else None
-    episode.status = "optimal" if done and abs(primal - dual) <= 1e-9 else "stopped"
+    model = environment.model
+    for name in seed_parameters(seed):
+        parameters[name] = model.get_param(name)
+    episode.dual_bound = model.dual_bound
+    episode.objective = model.primal_bound if abs(model.primal_bound) < _INFINITY else None
+    if model.is_solved:
+        episode.status = "infeasible" if episode.objective is None else "optimal"
+    elif not done:
+        episode.status = "userinterrupt"
+    elif node_limit is not None and episode.nodes >= node_limit:
+        episode.status = "totalnodelimit"
+    elif time_limit is not None and episode.seconds >= time_limit:
+        episode.status = "timelimit"
     return episode
 
 
@@ -120,7 +129,7 @@ class _Walk:
         started = time.perf_counter()
         scores = self._scores(self.strong_branching, candidates)
         self.episode.expert_seconds += time.perf_counter() - started
-        if (scores <= _UNSCORED).any() or not torch.isfinite(scores).all():
+        if (scores <= -_INFINITY).any() or not torch.isfinite(scores).all():
             return None
         return Sample(state, candidates, scores, int(scores.argmax()), pseudocosts)
 
@@ -165,12 +174,20 @@ def graph_of(
     return BipartiteGraph(constraints, *edges, variables), edges
 
 
-def _import_ecole() -> Any:
+def import_ecole() -> Any:
+    """Import Ecole, or say what to do where that is not possible."""
     try:
         import ecole
-    except ImportError:
+    except ModuleNotFoundError as error:
+        if error.name != "ecole":
+            raise
         raise InputError(
             "Ecole is not installed: pip install learn2branch[ecole] (needs SCIP 8 with headers), "
             "install it from conda-forge, or use the default backend"
         ) from None
+    except ImportError as error:
+        raise InputError(
+            f"Ecole is installed but cannot be imported ({error}): see that it finds its SCIP 8 "
+            "and a NumPy below 2, or use the default backend"
+        ) from error
     return ecole

@@ -115,6 +115,8 @@ def collect(
     """
     if (problem is None) == (not instances):
         raise InputError("name a family with --problem, or your own files with --instances")
+    if backend == "ecole":  # asked for here once, before it fails in every worker
+        importlib.import_module("solver_plugins.ecole").import_ecole()
     if preset not in PRESETS:
         raise InputError(f"there is no preset {preset}: expected one of {', '.join(PRESETS)}")
     chosen = PRESETS[preset]
