@@ -162,9 +162,9 @@ def graph_of(
 
     Edges equal to the known ones are the known tensors themselves.
     """
-    variables = torch.from_numpy(np.asarray(observation.variable_features, dtype=np.float32).copy())
+    variables = torch.from_numpy(np.asarray(observation.variable_features).astype(np.float32))
     variables[:, _INCUMBENT] = variables[:, _INCUMBENT].nan_to_num(nan=0.0)
-    constraints = torch.from_numpy(np.asarray(observation.row_features, dtype=np.float32).copy())
+    constraints = torch.from_numpy(np.asarray(observation.row_features).astype(np.float32))
     edges = (
         torch.from_numpy(np.asarray(observation.edge_features.indices).astype(np.int64)),
         torch.from_numpy(np.asarray(observation.edge_features.values).astype(np.float32)),
