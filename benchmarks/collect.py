@@ -4,8 +4,8 @@
 
 Ours is the time in which states are observed and samples encoded; SCIP's is the rest of the solve,
 strong branching included. Ecole 0.8.1 made 1.1 samples a second and core with gzip-pickles on set
-cover 400 x 750 with the same probability, 1.4 without writing them; `benchmarks/backends.py` runs it
-beside ours.
+cover 400 x 750 with the same probability, 1.4 without writing them; `benchmarks/backends.py` runs
+it beside ours.
 """
 
 from __future__ import annotations
