@@ -9,7 +9,7 @@ is the one thing that is made canonical: by constraint, then by variable.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -36,7 +36,7 @@ _CONTINUOUS = STATE.variable.index("is_continuous")
 _ROW_COLUMNS = [STATE.constraint.index(name) for name in ("bias", "objective_cosine")]
 _ROW_NUMBERS = [i for i in range(len(STATE.constraint)) if i not in _ROW_COLUMNS]
 
-_DECODING = compiled("learn2branch._decoding")  # the loops where the time goes, or None
+_DECODING = compiled("learn2branch._decoding")  # the numbers in one call, or None
 
 Array = NDArray[Any]
 
@@ -44,8 +44,8 @@ Array = NDArray[Any]
 # --- writing -------------------------------------------------------------------------------------
 
 
-def encode(samples: Sequence[Sample]) -> tuple[dict[str, dict[str, Array]], dict[str, Any]]:
-    """Return the arrays of each member of a shard, and what is needed to read them.
+def encode(samples: Sequence[Sample]) -> tuple[dict[str, Array], dict[str, Any]]:
+    """Return the bytes of each member of a shard, and what is needed to read them.
 
     What does not compress is in a member of its own and stored as it is, which reads faster.
     """
@@ -86,7 +86,14 @@ def encode(samples: Sequence[Sample]) -> tuple[dict[str, dict[str, Array]], dict
         )
     names = ("scores", "pseudocosts", *(name for name in arrays if name.endswith("_low")))
     stored_arrays = {name: arrays.pop(name) for name in names if name in arrays}
-    return {"compressed": arrays, "stored": stored_arrays}, layout
+    members = {}
+    layout["arrays"] = {}
+    for member, group in {"compressed": arrays, "stored": stored_arrays}.items():
+        # Sorted, as the header is: its order is that of the arrays in the file.
+        group = dict(sorted(group.items()))
+        members[member] = np.frombuffer(b"".join(a.tobytes() for a in group.values()), np.uint8)
+        layout["arrays"][member] = {name: [a.dtype.str, *a.shape] for name, a in group.items()}
+    return members, layout
 
 
 def _encode_rows(states: Sequence[Sequence[Array]]) -> dict[str, Array]:
@@ -205,50 +212,140 @@ def _fractionality(variables: Array) -> Array:
 # --- reading -------------------------------------------------------------------------------------
 
 
-def decode(arrays: dict[str, Array], header: dict[str, Any]) -> list[Sample]:
-    """Return the samples that `encode` made arrays and a header of."""
-    matrices = _decode_matrices(arrays)
-    matrix_of = arrays["matrix_of"].tolist()
-    sizes = arrays["variable_sizes"].astype(np.int64)
-    heights = np.array([len(matrices[matrix][2]) for matrix in matrix_of], np.int64)
-    constraints = np.empty((int(heights.sum()), len(STATE.constraint)), np.float32)
-    _get_numbers(arrays, "constraint", heights, constraints, _ROW_NUMBERS)
-    each_constraints = torch.from_numpy(constraints).split(heights.tolist())
-    variables = _decode_variables(arrays, header, sizes)
-    each_variables = torch.from_numpy(variables).split(sizes.tolist())
-    candidate_sizes = arrays["candidate_sizes"].tolist()
-    candidates = torch.from_numpy(arrays["candidates"].astype(np.int64)).split(candidate_sizes)
-    scores = torch.from_numpy(arrays["scores"].copy()).split(candidate_sizes)
-    pseudocosts: Sequence[torch.Tensor | None] = [None] * len(matrix_of)
-    if header["pseudocosts"]:
-        pseudocosts = torch.from_numpy(arrays["pseudocosts"].copy()).split(candidate_sizes)
-    pointers = {size: torch.tensor([0, size]) for size in {*heights.tolist(), *sizes.tolist()}}
-    samples = []
-    bottom = 0
-    for s, choice in enumerate(arrays["choices"].tolist()):
-        edges, values, row_features = matrices[matrix_of[s]]
-        height, size = len(row_features), len(each_variables[s])
-        for k, column in enumerate(_ROW_COLUMNS):
-            constraints[bottom : bottom + height, column] = row_features[:, k]
-        bottom += height
-        graph = BipartiteGraph(
-            each_constraints[s],
-            edges,
-            values,
-            each_variables[s],
-            pointers[height],
-            pointers[size],
-        )
-        samples.append(Sample(graph, candidates[s], scores[s], choice, pseudocosts[s]))
-    return samples
+class Parts(NamedTuple):
+    """The numbers of an episode's samples, one sample after the other; buffers are flat."""
+
+    constraints: Any  # float32, constraint features
+    variables: Any  # float32, variable features
+    edges: Any  # int64, of each matrix its edge index
+    values: Any  # float32, of each matrix its edge values
+    candidates: Any  # int64
+    scores: Any  # float64
+    pseudocosts: Any  # float64, or None
+    heights: list[int]  # constraints of each sample
+    sizes: list[int]  # variables of each sample
+    edge_counts: list[int]  # non-zeros of each matrix
+    matrix_of: list[int]  # the matrix of each sample
+    candidate_sizes: list[int]  # candidates of each sample
+    choices: list[int]  # of each sample
 
 
-def _decode_variables(arrays: dict[str, Array], header: dict[str, Any], sizes: Array) -> Array:
-    """Return the variable features of all states, one below the other."""
+def decode(members: dict[str, Array], header: dict[str, Any]) -> list[Sample]:
+    """Return the samples that `encode` made members and a header of."""
     fixed = header["fixed"]
     moving = [i for i in _NUMBERS if i not in fixed]
+    fractionality = []
     if header["fractionality"] != "stored":
         moving.remove(_FRACTIONALITY)
+        fractionality = [_FRACTIONALITY, _LP_VALUE, _CONTINUOUS]
+    layouts = header["arrays"]
+    if _DECODING is not None:
+        parts = Parts._make(
+            _DECODING.decode(
+                layouts["compressed"], members["compressed"],
+                layouts["stored"], members["stored"],
+                len(STATE.variable), moving, fixed, _FLAGS, fractionality,
+                len(STATE.constraint), _ROW_NUMBERS, _ROW_COLUMNS,
+            )
+        )  # fmt: skip
+    else:
+        arrays: dict[str, Array] = {}
+        for name, data in members.items():
+            _split(data, layouts[name], arrays)
+        parts = _plain_parts(arrays, moving, fixed, bool(fractionality))
+    return _samples(parts)
+
+
+def _samples(parts: Parts) -> list[Sample]:
+    """Return samples that are views of the numbers; those with the same matrix share it."""
+
+    def tensor(part: Any, kind: str) -> torch.Tensor:
+        return torch.from_numpy(np.frombuffer(part, kind))
+
+    # `split_with_sizes` is what `split` calls, after looking at its arguments in Python.
+    edges = tensor(parts.edges, "i8").split_with_sizes([2 * count for count in parts.edge_counts])
+    values = tensor(parts.values, "f4").split_with_sizes(parts.edge_counts)
+    index = [both.view(2, n) for both, n in zip(edges, parts.edge_counts, strict=True)]
+    candidate_sizes = parts.candidate_sizes
+    pseudocosts: Sequence[torch.Tensor | None] = [None] * len(parts.choices)
+    if parts.pseudocosts is not None:
+        pseudocosts = tensor(parts.pseudocosts, "f8").split_with_sizes(candidate_sizes)
+    pointers = {
+        size: torch.from_numpy(np.array([0, size], np.int64))
+        for size in {*parts.heights, *parts.sizes}
+    }
+    states = [
+        BipartiteGraph(rows, index[k], values[k], columns, pointers[height], pointers[size])
+        for rows, columns, k, height, size in zip(
+            tensor(parts.constraints, "f4")
+            .view(-1, len(STATE.constraint))
+            .split_with_sizes(parts.heights),
+            tensor(parts.variables, "f4")
+            .view(-1, len(STATE.variable))
+            .split_with_sizes(parts.sizes),
+            parts.matrix_of,
+            parts.heights,
+            parts.sizes,
+            strict=True,
+        )
+    ]
+    return [
+        Sample(*sample)
+        for sample in zip(
+            states,
+            tensor(parts.candidates, "i8").split_with_sizes(candidate_sizes),
+            tensor(parts.scores, "f8").split_with_sizes(candidate_sizes),
+            parts.choices,
+            pseudocosts,
+            strict=True,
+        )
+    ]
+
+
+def _split(data: Array, layout: dict[str, list[Any]], arrays: dict[str, Array]) -> None:
+    """Add the named arrays that lie in the data one after the other."""
+    start = 0
+    for name, (kind, *shape) in layout.items():
+        arrays[name] = np.ndarray(shape, kind, data.data, start)
+        start += arrays[name].nbytes
+    if start != len(data):
+        raise ValueError("the arrays do not fill the data")
+
+
+def _plain_parts(
+    arrays: dict[str, Array], moving: list[int], fixed: list[int], derived: bool
+) -> Parts:
+    """Return the numbers: the definition of what the compiled decoding gives."""
+    edges, values, row_features = _decode_matrices(arrays)
+    matrix_of = arrays["matrix_of"].tolist()
+    heights = [len(row_features[matrix]) for matrix in matrix_of]
+    constraints = np.empty((sum(heights), len(STATE.constraint)), np.float32)
+    _get_numbers(arrays, "constraint", np.array(heights, np.int64), constraints, _ROW_NUMBERS)
+    constraints[:, _ROW_COLUMNS] = _join(
+        [row_features[matrix] for matrix in matrix_of], np.float32, len(_ROW_COLUMNS)
+    )
+    sizes = arrays["variable_sizes"].astype(np.int64)
+    return Parts(
+        constraints,
+        _decode_variables(arrays, sizes, moving, fixed, derived),
+        _join([edge.ravel() for edge in edges], np.int64),
+        _join(values, np.float32),
+        arrays["candidates"].astype(np.int64),
+        arrays["scores"].copy(),
+        arrays["pseudocosts"].copy() if "pseudocosts" in arrays else None,
+        heights,
+        sizes.tolist(),
+        [len(value) for value in values],
+        matrix_of,
+        arrays["candidate_sizes"].tolist(),
+        arrays["choices"].tolist(),
+    )
+
+
+def _decode_variables(
+    arrays: dict[str, Array], sizes: Array, moving: list[int], fixed: list[int], derived: bool
+) -> Array:
+    """Return the variable features of all states, one below the other."""
     # Whole rows come from a table of the flag patterns; the other columns are put over them.
     table = np.zeros((len(arrays["flag_patterns"]), len(STATE.variable)), np.float32)
     table[:, _FLAGS] = arrays["flag_patterns"][:, None] >> np.arange(len(_FLAGS)) & 1
@@ -259,44 +356,39 @@ def _decode_variables(arrays: dict[str, Array], header: dict[str, Any], sizes: A
         _get_numbers(arrays, "fixed", sizes[:1], each[0], fixed)
         for i in fixed:
             each[1:, :, i] = each[0, :, i]
-    if header["fractionality"] != "stored":
+    if derived:
         variables[:, _FRACTIONALITY] = _fractionality(variables)
     return variables
 
 
-def _decode_matrices(arrays: dict[str, Array]) -> list[tuple[torch.Tensor, torch.Tensor, Array]]:
-    """Return (edge_index, edge_values, row features) of each matrix; samples share them."""
+def _decode_matrices(arrays: dict[str, Array]) -> tuple[list[Array], list[Array], list[Array]]:
+    """Return the edge indices, edge values and row features of the matrices."""
     row_sizes = arrays["row_sizes"].astype(np.int64)
     starts = np.zeros(len(row_sizes) + 1, np.int64)
     np.cumsum(row_sizes, out=starts[1:])
     gaps = arrays["row_gaps"].astype(np.int64)
-    if starts[-1] != len(gaps):
-        raise ValueError("the rows have other lengths than they should")
+    if starts[-1] != len(gaps) or arrays["matrix_sizes"].sum() != len(arrays["matrix_steps"]):
+        raise ValueError("the rows or matrices have other lengths than they should")
     values = np.empty((len(gaps), 1), np.float32)
     _get_numbers(arrays, "value", row_sizes, values, [0])
     features = np.empty((len(row_sizes), len(_ROW_COLUMNS)), np.float32)
     _get_numbers(arrays, "row", np.array([len(row_sizes)]), features, range(len(_ROW_COLUMNS)))
-    matrices = []
+    # Gaps to columns: one running sum over all rows, less what it was before each row.
+    running = np.concatenate([[0], np.cumsum(gaps)])
+    columns = running[1:] - running[starts[:-1]].repeat(row_sizes)
+    every_edges, every_values, every_features = [], [], []
     first = 0
     for height in arrays["matrix_sizes"].tolist():
         rows = np.cumsum(arrays["matrix_steps"][first : first + height].astype(np.int64) + 1) - 1
         first += height
         lengths = row_sizes[rows]
-        edges = np.empty((2, int(lengths.sum())), np.int64)
-        edge_values = np.empty(edges.shape[1], np.float32)
-        if _DECODING is not None:
-            _DECODING.take_rows(rows, starts, gaps, values, edges, edge_values)
-        else:
-            edges[0] = np.arange(height).repeat(lengths)
-            # Positions of the non-zeros: steps of one, from the start of each row.
-            where = np.arange(edges.shape[1])
-            where += (starts[rows] - np.cumsum(lengths) + lengths).repeat(lengths)
-            # Gaps to columns: one running sum over all rows, less what it was before each row.
-            running = np.concatenate([[0], np.cumsum(gaps)])
-            edges[1] = running[where + 1] - running[starts[rows]].repeat(lengths)
-            edge_values[:] = values[where, 0]
-        matrices.append((torch.from_numpy(edges), torch.from_numpy(edge_values), features[rows]))
-    return matrices
+        # Positions of the non-zeros: steps of one, from the start of each row.
+        where = np.arange(lengths.sum())
+        where += (starts[rows] - np.cumsum(lengths) + lengths).repeat(lengths)
+        every_edges.append(np.stack([np.arange(height).repeat(lengths), columns[where]]))
+        every_values.append(values[where, 0])
+        every_features.append(features[rows])
+    return every_edges, every_values, every_features
 
 
 def _get_numbers(
@@ -308,10 +400,6 @@ def _get_numbers(
     )
     if len(codes) != len(places) or codes.shape[1] != len(out):
         raise ValueError(f"{name} has other columns or lengths than it should")
-    if _DECODING is not None:
-        columns = np.array(places, np.int64)
-        _DECODING.numbers(codes, palette_sizes, palettes, high, low, sizes, columns, out)
-        return
     # Palettes lie block by block, column by column within; codes column by column.
     ends = np.cumsum(palette_sizes, dtype=np.int64)
     starts = (ends - palette_sizes).reshape(len(sizes), len(codes)).T

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass
+from functools import cached_property
 
 
 @dataclass(frozen=True)
@@ -19,7 +20,7 @@ class FeatureSchema:
     variable: tuple[str, ...]
     constraint: tuple[str, ...]
 
-    @property
+    @cached_property  # every shard that is read is compared with it
     def hash(self) -> str:
         """Identify the columns and their order: equal for equal schemas only."""
         columns = json.dumps([self.name, self.variable, self.constraint])

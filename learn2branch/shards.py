@@ -30,6 +30,10 @@ VERSION = 1  # of the file format; raised by every change that an older reader w
 _MEMBER = struct.Struct("<4s4xH8xIIHH")
 _END = struct.Struct("<4s8xII2x")
 
+# A header's JSON. As `json.loads` and `json.dumps`, which make these anew each time.
+_parse = json.JSONDecoder().decode
+_write = json.JSONEncoder(sort_keys=True).encode
+
 
 class ShardError(InputError):
     """A file that is not a whole, unaltered shard of this version: the message names it."""
@@ -52,23 +56,13 @@ def write_shard(path: Path, shard: Shard) -> None:
 
 def encode_shard(shard: Shard) -> bytes:
     """Return the bytes of a shard's file; they depend on its content alone."""
-    encoded, layout = encode(shard.samples)
-    # Sorted, as the header is: its order is that of the arrays in the file.
-    arrays = {member: dict(sorted(group.items())) for member, group in encoded.items()}
-    members = {
-        name: np.frombuffer(b"".join(array.tobytes() for array in group.values()), np.uint8)
-        for name, group in arrays.items()
-    }
+    members, layout = encode(shard.samples)
     header = {
         "format": "learn2branch samples",
         "version": VERSION,
         "schema": STATE.hash,
         "samples": len(shard.samples),
         **layout,
-        "arrays": {
-            member: {name: [array.dtype.str, *array.shape] for name, array in group.items()}
-            for member, group in arrays.items()
-        },
         "checksums": {name: zlib.crc32(data.data) for name, data in members.items()},
         "provenance": shard.provenance,
     }
@@ -95,10 +89,7 @@ def read_shard(path: Path) -> Shard:
     """Read and check a shard; ShardError names a file that cannot be trusted."""
     header, members = _read(path)
     try:
-        arrays: dict[str, Array] = {}
-        for name, data in members.items():
-            _split(data, header["arrays"][name], arrays)
-        samples = decode(arrays, header)
+        samples = decode(members, header)
     except (KeyError, TypeError, ValueError, IndexError, RuntimeError) as error:
         raise ShardError(f"{path} is inconsistent ({error}): delete it, collect again") from error
     return Shard(samples, header["provenance"], path)
@@ -106,10 +97,12 @@ def read_shard(path: Path) -> Shard:
 
 def _read(path: Path, only_header: bool = False) -> tuple[dict[str, Any], dict[str, Array]]:
     try:
-        with path.open("rb") if only_header else io.BytesIO(path.read_bytes()) as file:
+        # Unbuffered: of a shard all is read at once, of a header only what is asked for.
+        with open(path, "rb", buffering=0) as opened:
+            file = opened if only_header else io.BytesIO(opened.readall())
             _check_end(file)
             text = _member(file)[1].tobytes()
-            header = json.loads(text)
+            header = _parse(text.decode())
             version, schema = header["version"], header["schema"]
             intact = _is_intact(text, header)
             members = {}
@@ -165,7 +158,7 @@ def _member(file: BinaryIO) -> tuple[str, Array]:
 
 
 def _text(header: dict[str, Any]) -> bytes:
-    return json.dumps(header, sort_keys=True).encode()
+    return _write(header).encode()
 
 
 def _is_intact(text: bytes, header: dict[str, Any]) -> bool:
@@ -174,13 +167,3 @@ def _is_intact(text: bytes, header: dict[str, Any]) -> bool:
     rest = text.replace(b'"checksum": %d, ' % checksum, b"", 1)
     # The second, slower way is for a text whose keys are in another order.
     return zlib.crc32(rest) == checksum or zlib.crc32(_text(header)) == checksum
-
-
-def _split(data: Array, layout: dict[str, list[Any]], arrays: dict[str, Array]) -> None:
-    """Add the named arrays that lie in the data one after the other."""
-    start = 0
-    for name, (kind, *shape) in layout.items():
-        arrays[name] = np.ndarray(shape, kind, data.data, start)
-        start += arrays[name].nbytes
-    if start != len(data):
-        raise ValueError("the arrays do not fill the data")

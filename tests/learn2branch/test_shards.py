@@ -1,5 +1,6 @@
 """The sample store's files: nothing is lost, nothing damaged is read, little is written."""
 
+import contextlib
 import json
 import zipfile
 from pathlib import Path
@@ -125,14 +126,72 @@ def test_arrays_that_do_not_fit_together_are_refused(
 ) -> None:
     samples = [random_sample(np.random.default_rng(4), 5, 20, False)]
     members, layout = encoding.encode(samples)
-    arrays = {**members["compressed"], **members["stored"]}
-    assert bits(encoding.decode(arrays, layout)[0]) == bits(samples[0])
-    arrays[name] = arrays[name].copy()
-    arrays[name][..., -1] = value
+    members["compressed"] = members["compressed"].copy()
     if plain:
         monkeypatch.setattr(encoding, "_DECODING", None)
+    assert bits(encoding.decode(members, layout)[0]) == bits(samples[0])
+    arrays: dict[str, Any] = {}
+    encoding._split(members["compressed"], layout["arrays"]["compressed"], arrays)
+    arrays[name][..., -1] = value
     with pytest.raises((ValueError, IndexError)):
-        encoding.decode(arrays, layout)
+        encoding.decode(members, layout)
+
+
+REFUSALS = (ValueError, IndexError, KeyError, TypeError, RuntimeError)  # that `read_shard` names
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_no_altered_byte_makes_the_compiled_decoding_leave_its_arrays(data: st.DataObject) -> None:
+    rng = np.random.default_rng(data.draw(st.integers(0, 99)))
+    members, layout = encoding.encode([random_sample(rng, 4, 12, False) for _ in range(2)])
+    name = data.draw(st.sampled_from(["compressed", "stored"]))
+    members[name] = altered = members[name].copy()
+    for _ in range(data.draw(st.integers(1, 3))):
+        position = data.draw(st.integers(0, len(altered) - 1))
+        altered[position] = data.draw(st.integers(0, 255))
+    with contextlib.suppress(*REFUSALS):  # a byte of a value only gives another value
+        samples = encoding.decode(members, layout)
+        assert [len(s.scores) for s in samples] == [len(s.candidates) for s in samples]
+
+
+@pytest.mark.parametrize("plain", [False, True])
+@pytest.mark.parametrize(
+    "described",
+    [["<u2", 4], ["|u1", -1], ["|u1", 10**30], ["|u1", 5.5], ["|u1"], ["<f8", 1], "|u1", None, []],
+)
+def test_a_layout_that_does_not_fit_its_member_is_refused(
+    monkeypatch: pytest.MonkeyPatch, plain: bool, described: Any
+) -> None:
+    members, layout = encoding.encode([random_sample(np.random.default_rng(4), 5, 20, False)])
+    layout["arrays"]["compressed"]["row_sizes"] = described
+    if plain:
+        monkeypatch.setattr(encoding, "_DECODING", None)
+    with pytest.raises(REFUSALS):
+        encoding.decode(members, layout)
+
+
+@pytest.mark.skipif(encoding._DECODING is None, reason="no compiler was present")
+def test_the_fractionality_follows_from_any_lp_value_as_numpy_computes_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rng = np.random.default_rng(0)
+    values = np.concatenate(
+        [
+            rng.uniform(-3, 3, 300), rng.standard_normal(300) * 1e6, np.arange(-9, 9) - 1e-6,
+            [0.0, -0.0, np.inf, -np.inf, np.nan, 1e-45, 3e38, -1e-6, 999999.5, 1e6, 2.0**31],
+        ]
+    ).astype(np.float32)  # fmt: skip
+    sample = random_sample(rng, 3, len(values), False)
+    variables = sample.state.variable_features.numpy()
+    variables[:, STATE.variable.index("lp_value")] = values
+    with np.errstate(invalid="ignore"):
+        variables[:, STATE.variable.index("fractionality")] = encoding._fractionality(variables)
+        members, layout = encoding.encode([sample])
+        assert layout["fractionality"] == "of the LP value"
+        assert bits(encoding.decode(members, layout)[0]) == bits(sample)
+        monkeypatch.setattr(encoding, "_DECODING", None)
+        assert bits(encoding.decode(members, layout)[0]) == bits(sample)
 
 
 def test_nonzeros_come_back_in_the_canonical_order(tmp_path: Path) -> None:
