@@ -18,9 +18,10 @@
 
 typedef struct {
     const char *name;
-    const uint8_t *data;          /* not aligned */
-    char kind;                    /* as NumPy calls it: u, i or f */
-    int64_t item, count, columns; /* bytes of a number; numbers; the first of two dimensions, or 1 */
+    const uint8_t *data; /* not aligned */
+    char kind;           /* as NumPy calls it: u, i or f */
+    int64_t item, count; /* bytes of a number; numbers */
+    int64_t columns;     /* the first of two dimensions, or 1 */
 } Array;
 
 typedef struct {
