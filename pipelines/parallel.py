@@ -1,4 +1,4 @@
-"""The one place that knows how work is spread over processes and machines: joblib's backends.
+"""The one place that knows how work is spread over processes and machines: joblib, dask, ray.
 
 Every worker of a backend runs its tasks in a child process of its own, so that a task which
 crashes, hangs or eats memory takes down that child and nothing else.
@@ -10,6 +10,7 @@ import itertools
 import os
 import pickle
 import select
+import socket
 import subprocess
 import sys
 import threading
@@ -57,7 +58,8 @@ def run(
     that other processes can import it. With one job and no timeout on this machine everything runs
     in this process.
 
-    `backend` is `loky` (this machine), `dask` (the cluster at the address `cluster`) or `ray`.
+    `backend` is `loky` (this machine), `dask` (the cluster at the address `cluster`) or `ray` (the
+    cluster there, or one that is started on this machine).
     """
     if backend not in BACKENDS:
         raise _input_error(f"{backend} is not a backend: expected one of {', '.join(BACKENDS)}")
@@ -70,13 +72,17 @@ def run(
     begun: dict[int, bytes] = {}  # and not finished
     to_begin = ((index, pickle.dumps(task)) for index, task in enumerate(tasks))
 
-    def calls(again: dict[int, bytes]) -> Iterator[Any]:
+    def calls(again: dict[int, bytes]) -> Iterator[tuple[Any, ...]]:
         for index, task in itertools.chain(again.items(), to_begin):
             begun[index] = task
-            yield joblib.delayed(_in_child)(pickled, folder, index, task, timeout, retries)
+            yield pickled, folder, index, task, timeout, retries
 
+    if backend == "ray":
+        for index, reply in _on_ray(calls({}), jobs, cluster):
+            yield Outcome(index, *pickle.loads(reply))
+        return
     lost = 0
-    with _backend(backend, cluster):
+    with _dask(cluster) if backend == "dask" else nullcontext():
         while True:
             pool = joblib.Parallel(
                 n_jobs=jobs if backend == "loky" else -1,
@@ -85,13 +91,13 @@ def run(
                 batch_size=1,
                 pre_dispatch="1.5 * n_jobs",
             )
-            outcomes = pool(calls(dict(sorted(begun.items()))))
+            again = calls(dict(sorted(begun.items())))
+            outcomes = pool(joblib.delayed(_in_child)(*call) for call in again)
             try:
                 for index, reply in outcomes:
                     del begun[index]
                     lost = 0
-                    value, error = pickle.loads(reply)
-                    yield Outcome(index, value, error)
+                    yield Outcome(index, *pickle.loads(reply))
                 return
             except Exception as problem:
                 # A killed worker breaks the whole pool: what was not finished is begun again.
@@ -130,14 +136,6 @@ def _is_lost_worker(problem: BaseException) -> bool:
     return bool(names & {"TerminatedWorkerError", "BrokenProcessPool", "ShutdownExecutorError"})
 
 
-def _backend(name: str, cluster: str | None) -> AbstractContextManager[Any]:
-    if name == "dask":
-        return _dask(cluster)
-    if name == "ray":
-        return _ray(cluster)
-    return nullcontext()
-
-
 def _dask(address: str | None) -> AbstractContextManager[Any]:
     try:
         from distributed import Client
@@ -156,15 +154,55 @@ def _dask(address: str | None) -> AbstractContextManager[Any]:
     return joblib.parallel_config(backend="dask", client=client)
 
 
-def _ray(address: str | None) -> AbstractContextManager[Any]:
+def _on_ray(
+    calls: Iterator[tuple[Any, ...]], jobs: int, address: str | None
+) -> Iterator[tuple[int, bytes]]:
+    """Yield the replies to calls of `_in_child` as they come.
+
+    Not through joblib, which can have results of ray only all at once.
+    """
     try:
         import ray
-        from ray.util.joblib import register_ray
     except ImportError as error:
         raise _input_error("--parallel ray needs ray: pip install learn2branch[ray]") from error
-    ray.init(address=address, ignore_reinit_error=True)
-    register_ray()
-    return joblib.parallel_config(backend="ray")
+    mine = not ray.is_initialized()
+    if mine:
+        _join_ray(address, jobs)
+    begin = ray.remote(num_cpus=1, max_retries=_LOST_WORKERS)(_in_child)
+    at_once = 1.5 * ray.cluster_resources().get("CPU", 1)
+    waiting: list[Any] = []
+    try:
+        for call in calls:
+            waiting.append(begin.remote(*call))
+            if len(waiting) >= at_once:
+                (done,), waiting = ray.wait(waiting)
+                yield ray.get(done)
+        while waiting:
+            (done,), waiting = ray.wait(waiting)
+            yield ray.get(done)
+    finally:
+        for call in waiting:
+            ray.cancel(call)
+        if mine:
+            ray.shutdown()
+
+
+def _join_ray(address: str | None, jobs: int) -> None:
+    import ray
+
+    # Named always: left to itself, ray asks for minutes after a cluster that ended by a signal.
+    address = address or os.environ.get("RAY_ADDRESS", "local")
+    host, _, port = address.rpartition(":")
+    try:
+        if host and port.isdecimal() and "//" not in host:
+            socket.create_connection((host, int(port)), timeout=20).close()
+        processors = {"num_cpus": jobs} if address == "local" else {}
+        ray.init(address=address, logging_level="warning", log_to_driver=False, **processors)
+    except (OSError, RuntimeError, ValueError) as error:
+        reason = str(error)
+        if "AuthenticationError" in str(error.__cause__):
+            reason = "it asks for a token, set RAY_AUTH_MODE=token"
+        raise _input_error(f"cannot join ray at {address}: {reason}") from error
 
 
 # --- in a worker: the child that does the work ------------------------------------------------
@@ -208,6 +246,9 @@ class _Child:
             return answer
         except (EOFError, pickle.UnpicklingError, BrokenPipeError):
             return f"its process ended with {_exit_words(self.process.wait())}"
+        except BaseException:  # ray interrupts what is no longer wanted; the reply is not the next
+            self.end()
+            raise
 
     def end(self) -> None:
         self.process.kill()

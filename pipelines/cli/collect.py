@@ -68,7 +68,7 @@ from pipelines.cli import options
     show_default=True,
     help="Processes of this machine, or of a cluster that shares this folder.",
 )
-@click.option("--cluster", help="Address of the cluster, e.g. tcp://host:8786.")
+@click.option("--cluster", help="Its address: tcp://host:8786 (dask), host:6379 (ray).")
 @options.verbosity
 def collect(
     problem: str | None,

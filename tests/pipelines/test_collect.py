@@ -55,6 +55,14 @@ def test_the_store_depends_on_the_seed_alone(covers: Path, tmp_path: Path) -> No
     assert sum(len(read_shard(path).samples) for path in (one / "train").glob("*.npz")) == 12
 
 
+def test_ray_collects_the_same_store(covers: Path, tmp_path: Path) -> None:
+    pytest.importorskip("ray")
+    settings = {"instances": [covers], "samples": 6, "jobs": 2, "seed": 4, **FAST}
+    here, _ = collect(out=tmp_path / "here", **settings)
+    there, _ = collect(out=tmp_path / "there", parallel_backend="ray", **settings)
+    assert contents(here) == contents(there)
+
+
 def test_other_settings_in_the_same_store_are_refused(covers: Path, tmp_path: Path) -> None:
     one = sorted(covers.rglob("*.lp"))[:1]
     collect(instances=one, samples=2, out=tmp_path, **FAST)

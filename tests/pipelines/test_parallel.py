@@ -142,6 +142,26 @@ def test_a_real_dask_cluster_survives_the_death_of_a_worker(tmp_path: Path) -> N
     assert len(after) >= 30 and after[-1] != str(killed)
 
 
+def test_ray_too_survives_crashes_and_the_death_of_a_worker(tmp_path: Path) -> None:
+    pytest.importorskip("ray")
+    kinds = ["raise", "crash", "kill the worker", "hang", "print", "ok", "ok", "ok"]
+    tasks = [(kind, str(tmp_path / "once")) for kind in kinds]
+    found = outcomes(tasks, jobs=2, backend="ray", timeout=3)
+    assert found[0].error == "ValueError: it is raining"
+    assert found[1].error == "its process ended with signal 11"
+    assert found[3].error == "took longer than 3 s and was ended"
+    assert all(found[index].error is None for index in (2, 4, 5, 6, 7))
+    assert len(list(parallel.run(square, iter(range(20)), jobs=2, backend="ray"))) == 20
+
+
+def test_a_ray_cluster_that_is_not_there_is_named_at_once() -> None:
+    from learn2branch.errors import InputError
+
+    pytest.importorskip("ray")
+    with pytest.raises(InputError, match=r"cannot join ray at 127\.0\.0\.1:1: .*refused"):
+        list(parallel.run(square, [1, 2], backend="ray", cluster="127.0.0.1:1"))
+
+
 def test_workers_are_reused_but_work_where_the_command_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
