@@ -82,7 +82,7 @@ class Run:
         with self.metrics_path.open("a") as file:
             file.write(json.dumps(metrics) + "\n")
         if self._board is None:
-            self._board = _summary_writer(self.folder)
+            self._board = _summary_writer(self.folder, metrics["epoch"])
         if self._board:
             for name, value in metrics.items():
                 if isinstance(value, int | float) and name != "epoch":
@@ -160,9 +160,10 @@ def _without_none(config: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _summary_writer(folder: Path) -> Any:
+def _summary_writer(folder: Path, epoch: int) -> Any:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
         return False
-    return SummaryWriter(str(folder / "tensorboard"))
+    # Epochs that are done again replace what an interrupted run wrote of them.
+    return SummaryWriter(str(folder / "tensorboard"), purge_step=epoch)

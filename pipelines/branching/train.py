@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from instances import FAMILIES
-from learn2branch.data_parallel import launch, process_group, rank
+from learn2branch.data_parallel import gather, launch, process_group, rank
 from learn2branch.errors import InputError, WorkError
 from learn2branch.imitation import Imitation, SampleSet, baselines
 from learn2branch.kernels import keep_memory
@@ -167,7 +167,8 @@ def _train(settings: Settings, config: TrainingConfig, folder: Path, level: int)
         config = replace(config, device=f"cuda:{os.environ['LOCAL_RANK']}")
     keep_memory()
     with process_group(config.device):
-        return _train_in_group(settings, config, Run(folder))
+        # Processes that torchrun started looked for a folder each; the one who writes decides.
+        return _train_in_group(settings, config, Run(gather(folder)[0]))
 
 
 def _train_in_group(settings: Settings, config: TrainingConfig, run: Run) -> Trained:

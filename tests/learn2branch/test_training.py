@@ -3,6 +3,8 @@
 import json
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -190,6 +192,31 @@ def test_two_processes_give_the_result_of_one(tmp_path: Path) -> None:
     together, result = launch(in_a_group, (tmp_path / "two",), 2)
     torch.testing.assert_close(together, alone, rtol=1e-4, atol=1e-5)
     assert result.best["loss"] == pytest.approx(result_alone.best["loss"], rel=1e-4)
+
+
+def test_torchrun_gives_the_result_of_one_process(tmp_path: Path) -> None:
+    alone, _ = in_a_group(tmp_path / "one")
+    (tmp_path / "script.py").write_text(
+        "import os, pathlib, torch\n"
+        "from test_training import in_a_group\n"
+        "weights, _ = in_a_group(pathlib.Path('two'))\n"
+        "torch.save([weights, int(os.environ['WORLD_SIZE'])], os.environ['RANK'])\n"
+    )
+    tests = Path(__file__).parent
+    subprocess.run(
+        [
+            sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2",
+            "script.py",
+        ],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": f"{tests}:{tests.parents[1]}", "OMP_NUM_THREADS": "1"},
+        check=True,
+        timeout=300,
+    )  # fmt: skip
+    for rank in ("0", "1"):
+        together, processes = torch.load(tmp_path / rank)
+        assert processes == 2
+        torch.testing.assert_close(together, alone, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.slow

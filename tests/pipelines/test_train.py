@@ -1,6 +1,9 @@
 """Training a policy: from shards to a policy.pt that a solver can use, or one clear sentence."""
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +21,7 @@ from learn2branch.shards import Shard, write_shard
 from learn2branch.training import TrainingConfig
 from pipelines.branching.train import find_collection, show, train
 
+ROOT = Path(__file__).parents[2]
 SMALL = {"size": "small", "training": TrainingConfig(epochs=4, batch_size=16, lr=5e-3)}
 
 
@@ -106,6 +110,44 @@ def test_two_processes_train_as_one(store: Path, tmp_path: Path) -> None:
     first = [Run(trained.folder).metrics()[0]["train/loss"] for trained in (one, two)]
     assert first[0] == pytest.approx(first[1], rel=1e-3)
     assert two.test["policy"]["loss"] == pytest.approx(one.test["policy"]["loss"], rel=0.1)
+
+
+@pytest.mark.slow
+def test_torchrun_trains_as_one_process_into_one_folder(store: Path, tmp_path: Path) -> None:
+    settings = TrainingConfig(epochs=1, batch_size=16, lr=5e-3)
+    one = train(samples=store, run=tmp_path / "one", model="bgnn", size="small", training=settings)
+    (tmp_path / "l2b.py").write_text("from pipelines.cli import main\nmain()\n")
+    subprocess.run(
+        [
+            sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2",
+            "l2b.py", "train", "--samples", str(store), "--model", "bgnn", "--size", "small",
+            "--epochs", "1", "--batch-size", "16", "--lr", "5e-3",
+        ],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+        check=True,
+        timeout=300,
+    )  # fmt: skip
+    assert [path.name for path in (tmp_path / "runs").iterdir()] == ["toys-bgnn"]
+    two = Run(tmp_path / "runs" / "toys-bgnn")
+    assert load_policy(two.policy_path).metadata["task"] == "state"
+    for name in ("train/loss", "valid/loss"):
+        assert two.metrics()[0][name] == pytest.approx(Run(one.folder).metrics()[0][name], rel=1e-2)
+
+
+def test_tensorboard_has_the_metrics_of_every_epoch(store: Path, tmp_path: Path) -> None:
+    events = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    run = Run(tmp_path / "run")
+    begun = TrainingConfig(epochs=2, batch_size=16, lr=5e-3)
+    train(samples=store, run=run.folder, size="small", training=begun)
+    train(samples=store, run=run.folder, **SMALL)  # goes on with it
+    board = events.EventAccumulator(str(run.folder / "tensorboard")).Reload()
+    metrics = run.metrics()
+    assert set(board.Tags()["scalars"]) == set(metrics[0]) - {"epoch"}
+    for name in ("train/loss", "valid/loss", "valid/acc@1", "lr"):
+        assert [event.step for event in board.Scalars(name)] == [1, 2, 3, 4]
+        shown = [event.value for event in board.Scalars(name)]
+        assert shown == pytest.approx([line[name] for line in metrics], rel=1e-6)
 
 
 def test_what_is_missing_is_said_in_one_sentence(store: Path, tmp_path: Path) -> None:
