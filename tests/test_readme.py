@@ -71,7 +71,8 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_the_commands_are_those_that_are_run() -> None:
     others = {command for command in commands() if not command.startswith("l2b ")}
-    # The first two are run below and by the continuous integration, the third by both.
+    # The first is run below, the second is the continuous integration; both install in the way
+    # of the third, though editable and with the tools of the tests.
     assert others == {"make demo", "make test", "pip install -c constraints.txt ."}
 
 

@@ -207,7 +207,7 @@ def _refuse_if_other(store: Path, found: dict[str, Any], settings: dict[str, Any
                 f"{store} has {key} {found.get(key)}, this version writes {settings[key]}: "
                 "choose another --out"
             )
-    for split in set(SPLITS) & set(settings) & set(found):
+    for split in (split for split in SPLITS if split in settings and split in found):
         for key, value in settings[split].items():
             if (was := found[split].get(key)) != value:
                 shown = "other instances" if key == "instances" else f"{key} {was}, not {value}"
