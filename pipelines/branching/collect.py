@@ -41,7 +41,7 @@ class Preset:
 
 
 PRESETS = {
-    "tiny": Preset(300, 0.3, "tiny", 10, 1_000),
+    "tiny": Preset(180, 0.3, "tiny", 10, 1_000),
     "small": Preset(5_000, 0.2, "paper", 20, 2_000),
     "paper": Preset(100_000, 0.05, "paper", None, 100_000),
 }
