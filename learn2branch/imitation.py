@@ -144,7 +144,7 @@ def _bytes(samples: Sequence[Sample]) -> int:
 
 @dataclass(frozen=True)
 class Imitation:
-    """The task: give the expert's choice the highest score among the candidates."""
+    """The task: give what the expert rates best the highest score among the candidates."""
 
     soft_targets: float = 0.0  # temperature of targets from the expert's scores; 0: its choice only
 
@@ -156,13 +156,19 @@ class Imitation:
             return loss, accuracies(logits, batch)
 
     def loss(self, logits: Tensor, batch: SampleBatch) -> Tensor:
-        """Return the cross-entropy over each sample's candidates, summed over the samples."""
-        log_p = _log_softmax(logits, batch.candidate_ptr)
-        if self.soft_targets <= 0:
-            return -log_p[batch.choices].sum()
+        """Return the cross-entropy over each sample's candidates, summed over the samples.
+
+        Where the expert rates several candidates best, any of them is right: what counts is the
+        probability that they have together.
+        """
         best = batch.scores[batch.choices].repeat_interleave(batch.candidate_ptr.diff())
+        if self.soft_targets <= 0:
+            of_best = logits.masked_fill(batch.scores < best, -torch.inf)
+            ptr = batch.candidate_ptr
+            return (_log_sum_exp(logits, ptr) - _log_sum_exp(of_best, ptr)).sum()
         wishes = (batch.scores / best.clamp(min=1e-300)).to(logits.dtype) / self.soft_targets
-        return -(_log_softmax(wishes, batch.candidate_ptr).exp() * log_p).sum()
+        targets = _log_softmax(wishes, batch.candidate_ptr).exp()
+        return -(targets * _log_softmax(logits, batch.candidate_ptr)).sum()
 
 
 def accuracies(predicted: Tensor, batch: SampleBatch) -> dict[str, Tensor]:
@@ -195,10 +201,14 @@ def baselines(samples: SampleSet, batch_size: int = 64) -> dict[str, dict[str, f
 
 def _log_softmax(logits: Tensor, ptr: Tensor) -> Tensor:
     """Return log-softmax within each segment."""
+    return logits - _log_sum_exp(logits, ptr).repeat_interleave(ptr.diff())
+
+
+def _log_sum_exp(logits: Tensor, ptr: Tensor) -> Tensor:
+    """Return log(sum(exp)) of each segment, which has a finite element."""
     sizes = ptr.diff()
     segment = torch.arange(len(sizes), device=logits.device).repeat_interleave(sizes)
     top = torch.full((len(sizes),), -torch.inf, dtype=logits.dtype, device=logits.device)
     top = top.scatter_reduce(0, segment, logits.detach(), "amax")
-    shifted = logits - top[segment]
-    total = torch.zeros_like(top).index_add(0, segment, shifted.exp())
-    return shifted - total.log()[segment]
+    total = torch.zeros_like(top).index_add(0, segment, (logits - top[segment]).exp())
+    return total.log() + top

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -181,14 +182,15 @@ def test_a_loss_that_is_not_a_number_names_the_shard(store: Path, tmp_path: Path
         train(samples=store, run=tmp_path / "run", **SMALL)
 
 
-def test_the_loss_is_the_cross_entropy_over_the_candidates(store: Path) -> None:
-    batch = SampleSet(store / "train").batch([0, 9, 30])
+def test_the_loss_is_the_cross_entropy_towards_any_of_the_best(store: Path) -> None:
+    batch = SampleSet(store / "train").batch(range(40))
     logits = torch.randn(len(batch.candidates), generator=torch.Generator().manual_seed(0))
-    expected = torch.tensor(0.0)
-    for s in range(3):
-        start, end = int(batch.candidate_ptr[s]), int(batch.candidate_ptr[s + 1])
-        target = batch.choices[s] - start
-        expected += torch.nn.functional.cross_entropy(logits[start:end][None], target[None])
+    expected, ties = torch.tensor(0.0), []
+    for start, end in pairwise(batch.candidate_ptr.tolist()):
+        best = batch.scores[start:end] == batch.scores[start:end].max()
+        expected -= logits[start:end].softmax(0)[best].sum().log()
+        ties.append(int(best.sum()))
+    assert min(ties) == 1 < max(ties)
     torch.testing.assert_close(Imitation().loss(logits, batch), expected)
     soft = [float(Imitation(soft_targets=t).loss(logits, batch)) for t in (1e-4, 1.0)]
     assert soft[0] != pytest.approx(soft[1])
