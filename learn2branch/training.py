@@ -336,7 +336,7 @@ class _Loop:
         figures = {
             "epoch": state.epoch,
             "seconds": round(state.seconds, 3),
-            "lr": config.lr * state.lr_scale,
+            "lr": self.optimizer.param_groups[0]["lr"],  # of the last step
             **{f"train/{name}": value / count for name, value in totals.items()},
             **{f"valid/{name}": value for name, value in valid.items()},
             "examples_per_second": round(state.examples / state.training_seconds, 3),

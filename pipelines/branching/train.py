@@ -231,7 +231,7 @@ def _say_epoch(figures: dict[str, Any]) -> None:
     say(
         f"epoch {figures['epoch']}: train loss {figures['train/loss']:.4f}, valid loss "
         f"{figures['valid/loss']:.4f}, acc@1 {100 * figures['valid/acc@1']:.1f} %, acc@5 "
-        f"{100 * figures['valid/acc@5']:.1f} %, rate {figures['lr']:g}, "
+        f"{100 * figures['valid/acc@5']:.1f} %, rate {figures['lr']:.2g}, "
         f"{figures['seconds']:.0f} s"
     )
 
