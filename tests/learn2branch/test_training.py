@@ -155,11 +155,15 @@ def test_the_rate_falls_after_patience_and_training_stops_after_more(tmp_path: P
 
 
 def test_a_budget_ends_in_time_with_a_validated_model(tmp_path: Path) -> None:
-    began = time.perf_counter()
-    slow = lambda progress: time.sleep(0.02)  # noqa: E731
+    steps = []
+
+    def slow(progress: Progress) -> None:
+        steps.append(progress)
+        time.sleep(0.02)
+
     _, result = run(tmp_path, report=slow, epochs=100_000, stop_patience=100_000, budget_seconds=1)
-    assert result.stopped == "budget" and 1 <= result.seconds < 2
-    assert time.perf_counter() - began < 4 and result.best["loss"] > 0
+    assert result.stopped == "budget" and result.seconds >= 1 and result.best["loss"] > 0
+    assert len(steps) <= 1 / 0.02 + 2  # each took at least that long, however slow the machine
 
 
 def test_a_loss_that_is_not_a_number_stops_and_names_the_examples(tmp_path: Path) -> None:
