@@ -75,6 +75,8 @@ def export_policy(
     path = Path(path)
     norms = {"variable": model.backbone.variable_norm, "constraint": model.backbone.constraint_norm}
     norms["edge"] = model.backbone.edge_norm
+    module, state = script(model), model.state_dict()
+    shared = _held_by(module, state)
     metadata = {
         "format": FORMAT,
         "task": model.task,
@@ -95,15 +97,15 @@ def export_policy(
             "python": platform.python_version(),
         },
         "provenance": dict(provenance or {}),
+        "shared_weights": shared,
     }
     weights = io.BytesIO()
-    state = {name: tensor.cpu().numpy() for name, tensor in model.state_dict().items()}
-    np.savez(weights, **state)
+    np.savez(weights, **{k: v.cpu().numpy() for k, v in state.items() if k not in shared})
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
     extra = {METADATA: json.dumps(metadata, indent=1).encode(), WEIGHTS: weights.getvalue()}
     try:
-        torch.jit.save(script(model), str(partial), _extra_files=extra)
+        torch.jit.save(module, str(partial), _extra_files=extra)
         partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
@@ -114,24 +116,25 @@ def load_policy(policy: str | Path) -> Policy:
     """Load a policy file, or a shipped policy by name: "setcover", "setcover-bgnn"."""
     path = find_policy(policy)
     metadata = json.loads(_read(path)[METADATA])
-    try:
-        module = torch.jit.load(str(path), map_location="cpu")
-    except RuntimeError as error:
-        reason = str(error).strip().splitlines()[0]
-        raise InputError(f"{path} cannot be read as TorchScript: {reason}") from None
-    return Policy(module.eval(), metadata)
+    return Policy(_load_script(path).eval(), metadata)
 
 
 def load_model(policy: str | Path) -> GraphModel:
     """Give back the trainable model that a policy was exported from."""
     path = find_policy(policy)
     content = _read(path)
-    config = dict(json.loads(content[METADATA])["config"])
+    metadata = json.loads(content[METADATA])
+    config = dict(metadata["config"])
     model = build_model(config.pop("backbone"), **config)
     try:
+        buffers = dict(_load_script(path).named_buffers())
         with np.load(io.BytesIO(content[WEIGHTS]), allow_pickle=False) as arrays:
-            model.load_state_dict({name: torch.from_numpy(arrays[name]) for name in arrays})
-    except (ValueError, RuntimeError, zipfile.BadZipFile):
+            state = {name: torch.from_numpy(arrays[name]) for name in arrays}
+        for name, held in metadata["shared_weights"].items():
+            buffer = buffers[held.removesuffix(".T")]
+            state[name] = buffer.T if held.endswith(".T") else buffer
+        model.load_state_dict(state)
+    except (KeyError, ValueError, RuntimeError, zipfile.BadZipFile):
         raise InputError(f"{path} holds weights of another model: export it again") from None
     return model
 
@@ -154,6 +157,27 @@ def find_policy(policy: str | Path) -> Path:
     raise InputError(f"there is no policy {policy}: give a policy.pt file or {known}")
 
 
+def _held_by(module: torch.jit.ScriptModule, state: Mapping[str, Tensor]) -> dict[str, str]:
+    """Return which weights the script holds anyway: name -> its buffer, with ".T" if transposed."""
+    held = {}
+    for name, weight in state.items():
+        for other, buffer in module.named_buffers():
+            if weight.dim() != 2 or buffer.dim() != 2 or weight.dtype != buffer.dtype:
+                continue
+            for suffix, candidate in (("", buffer), (".T", buffer.T)):
+                if torch.equal(weight.to(candidate.device), candidate):
+                    held[name] = other + suffix
+    return held
+
+
+def _load_script(path: Path) -> torch.jit.ScriptModule:
+    try:
+        return torch.jit.load(str(path), map_location="cpu")
+    except RuntimeError as error:
+        reason = str(error).strip().splitlines()[0]
+        raise InputError(f"{path} cannot be read as TorchScript: {reason}") from None
+
+
 def _read(path: Path) -> dict[str, bytes]:
     """Check a policy file, from its structure up to its schema, and return its extra files."""
     remedy = "give a policy.pt that l2b train or export_policy wrote"
@@ -174,7 +198,8 @@ def _read(path: Path) -> dict[str, bytes]:
     if damaged is not None:
         raise InputError(f"{path} is damaged at {damaged}: copy or export it again")
     if len(content) != 2 or not is_script:
-        raise InputError(f"{path} is not a policy file: {remedy}")
+        # Half a file may still open as an archive: that of the weights inside it.
+        raise InputError(f"{path} is not a policy file, or is cut short: {remedy}")
     try:
         metadata = json.loads(content[METADATA])
         found, schema, config = metadata["format"], metadata["schema"], metadata["config"]
