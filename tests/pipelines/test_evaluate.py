@@ -10,6 +10,7 @@ import pytest
 
 from learn2branch import build_model, export_policy
 from learn2branch.errors import InputError
+from learn2branch.policy import shipped_policies
 from pipelines import parallel
 from pipelines.branching.evaluate import _failure, evaluate
 from pipelines.branching.policies import find_choice, find_choices
@@ -176,14 +177,22 @@ def test_a_crash_and_a_hang_are_told_apart() -> None:
 
 def test_a_backbone_means_the_newest_run_of_the_family(home: Path, tmp_path: Path) -> None:
     runs = tmp_path / "runs"
-    for number, name in enumerate(["setcover-dualattn", "setcover-dualattn-2", "indset-dualattn"]):
+    families = ("mknapsack-dualattn", "mknapsack-dualattn-2", "indset-dualattn")
+    for number, name in enumerate(families):
         shutil.copytree(home / "runs" / "setcover-dualattn", runs / name)
         os.utime(runs / name / "policy.pt", (1000 + number, 1000 + number))
-    found = find_choice("dualattn", "setcover", runs)
-    assert found.file == runs / "setcover-dualattn-2" / "policy.pt" and found.label == "dualattn"
-    assert [c.label for c in find_choices([], "setcover", runs)] == ["dualattn", "relpscost"]
+    found = find_choice("dualattn", "mknapsack", runs)
+    assert found.file == runs / "mknapsack-dualattn-2" / "policy.pt" and found.label == "dualattn"
+    assert [c.label for c in find_choices([], "mknapsack", runs)] == ["dualattn", "relpscost"]
     both = find_choices([], "setcover", home / "runs")
     assert [c.label for c in both] == ["dualattn", "bgnn", "relpscost"]
+
+
+def test_without_a_run_a_backbone_means_the_shipped_policy(tmp_path: Path) -> None:
+    found = find_choices([], "setcover", tmp_path)
+    assert [c.label for c in found] == ["dualattn", "bgnn", "relpscost"]
+    assert found[0].file == shipped_policies()["setcover-dualattn"]
+    assert found[0].origin.startswith("shipped setcover-dualattn (")
 
 
 def test_what_cannot_be_found_is_named(home: Path) -> None:
