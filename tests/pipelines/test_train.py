@@ -110,7 +110,7 @@ def test_two_processes_train_as_one(store: Path, tmp_path: Path) -> None:
     # exactly the processes agree is tested with the loop itself.
     first = [Run(trained.folder).metrics()[0]["train/loss"] for trained in (one, two)]
     assert first[0] == pytest.approx(first[1], rel=1e-3)
-    assert two.test["policy"]["loss"] == pytest.approx(one.test["policy"]["loss"], rel=0.1)
+    assert two.test["policy"]["loss"] == pytest.approx(one.test["policy"]["loss"], abs=0.05)
 
 
 @pytest.mark.slow
