@@ -159,15 +159,17 @@ def find_policy(policy: str | Path) -> Path:
 
 def _held_by(module: torch.jit.ScriptModule, state: Mapping[str, Tensor]) -> dict[str, str]:
     """Return which weights the script holds anyway: name -> its buffer, with ".T" if transposed."""
-    held = {}
-    for name, weight in state.items():
-        for other, buffer in module.named_buffers():
-            if weight.dim() != 2 or buffer.dim() != 2 or weight.dtype != buffer.dtype:
-                continue
-            for suffix, candidate in (("", buffer), (".T", buffer.T)):
-                if torch.equal(weight.to(candidate.device), candidate):
-                    held[name] = other + suffix
-    return held
+
+    def content(tensor: Tensor) -> tuple[torch.Size, torch.dtype, bytes]:
+        return tensor.shape, tensor.dtype, tensor.detach().cpu().numpy().tobytes()
+
+    places = {}
+    for name, buffer in module.named_buffers():
+        if buffer.dim() == 2:
+            places[content(buffer)] = name
+            places[content(buffer.T)] = f"{name}.T"
+    found = {name: places.get(content(weight)) for name, weight in state.items()}
+    return {name: place for name, place in found.items() if place is not None}
 
 
 def _load_script(path: Path) -> torch.jit.ScriptModule:

@@ -47,7 +47,7 @@ def test_a_shipped_policy_tells_where_it_comes_from(name: str) -> None:
     assert told["family"] in FAMILIES and metadata["schema"]["hash"] == STATE.hash
     assert min(told["samples"].values()) >= 100 and told["collection"] and told["training"]
     assert told["test"]["policy"]["acc@1"] > told["test"]["pseudocost"]["acc@1"]
-    assert path.stat().st_size <= 4 * 2**20
+    assert path.stat().st_size <= 4_000_000
     assert str(Path.home()) not in str(told)
 
 

@@ -104,13 +104,14 @@ def test_a_policy_is_learned_exported_and_far_above_the_baselines(
 
 
 def test_two_processes_train_as_one(store: Path, tmp_path: Path) -> None:
-    one = train(samples=store, run=tmp_path / "one", model="bgnn", **SMALL)
-    two = train(samples=store, run=tmp_path / "two", model="bgnn", workers=2, **SMALL)
+    settings = {**SMALL, "training": TrainingConfig(epochs=2, batch_size=16, lr=5e-3)}
+    one = train(samples=store, run=tmp_path / "one", model="bgnn", **settings)
+    two = train(samples=store, run=tmp_path / "two", model="bgnn", workers=2, **settings)
     # Adam's steps have the sign of gradients that are zero but for rounding, so weights drift; how
     # exactly the processes agree is tested with the loop itself.
     first = [Run(trained.folder).metrics()[0]["train/loss"] for trained in (one, two)]
     assert first[0] == pytest.approx(first[1], rel=1e-3)
-    assert two.test["policy"]["loss"] == pytest.approx(one.test["policy"]["loss"], abs=0.05)
+    assert two.test["policy"]["loss"] == pytest.approx(one.test["policy"]["loss"], rel=0.1)
 
 
 @pytest.mark.slow
