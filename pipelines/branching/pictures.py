@@ -1,4 +1,4 @@
-"""The pictures of a report: profiles, scatters, where time goes, how deep trees are."""
+"""The pictures of a report: all groups at a glance, and each by profiles, scatters, time, depth."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormat
 
 from learn2branch.metrics import performance_profile
 from pipelines.branching.results import Row
-from pipelines.branching.summary import Group
+from pipelines.branching.summary import FAIR_NODES, TIME, Group
 from pipelines.report.page import COLOURS, DASHES, Picture
 
 _INK, _SOFT, _LINE = "#1b1f24", "#57606a", "#d8dee4"
@@ -21,6 +21,7 @@ _INK, _SOFT, _LINE = "#1b1f24", "#57606a", "#d8dee4"
 _PARTS = ("LP", "strong branching", "observation", "inference", "rest")
 _PART_COLOURS = ("#0072b2", "#56b4e9", "#e69f00", "#d55e00", "#d0d7de")
 _POLICIES_SCATTERED = 3
+_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 
 
 def pictures(group: Group) -> list[Picture]:
@@ -42,6 +43,48 @@ def pictures(group: Group) -> list[Picture]:
     if group.finished:
         drawn.append(depths(group))
     return drawn
+
+
+def overview(groups: Sequence[Group]) -> Picture:
+    """Draw time and fair nodes of every policy, group by group, as ratios to the baseline."""
+    baselines = list(dict.fromkeys(group.baseline for group in groups))
+    policies = list(dict.fromkeys(p for g in groups for p in g.policies if p != g.baseline))
+    figure = Figure(figsize=(7.6, 1.1 + 0.125 * len(groups) * (len(policies) + 1.5)))
+    figure.set_layout_engine("constrained")
+    panels = figure.subplots(1, 2, sharey=True)
+    for axes, measure in zip(panels, (TIME, FAIR_NODES), strict=True):
+        _plain_axes(axes)
+        for number, policy in enumerate(policies):
+            level = (number - (len(policies) - 1) / 2) / (len(policies) + 1.5)
+            drawn = [
+                (place + level, group.difference(policy, group.baseline, measure))
+                for place, group in enumerate(groups)
+                if policy in group.policies
+            ]
+            drawn = [(y, d) for y, d in drawn if not math.isnan(d.ratio)]
+            for y, d in drawn:
+                axes.plot([d.low, d.high], [y, y], color=COLOURS[number % len(COLOURS)])
+            axes.plot(
+                [d.ratio for _, d in drawn], [y for y, _ in drawn], linestyle="none", markersize=5,
+                marker=_MARKERS[number % len(_MARKERS)], color=COLOURS[number % len(COLOURS)],
+                label=policy if axes is panels[0] else None,
+            )  # fmt: skip
+        axes.axvline(1.0, color=_SOFT, linewidth=1, zorder=0)
+        axes.set_xscale("log")
+        axes.set_xlabel(f"{measure.name} ({' or '.join(baselines)} = 1)")
+        axes.grid(visible=False, axis="y")
+        for place in range(1, len(groups)):
+            axes.axhline(place - 0.5, color=_LINE, linewidth=0.6)
+        axes.set_ylim(len(groups) - 0.5, -0.5)
+        _plain_ticks(axes, axes.xaxis)
+    panels[0].set_yticks(range(len(groups)), [group.title for group in groups])
+    _legend(figure, panels[0], columns=4)
+    return Picture(
+        figure,
+        f"Every policy against {' or '.join(baselines)}: ratios of geometric means with 95 % "
+        "intervals (bootstrap over instances). Left of 1 is better.",
+        f"Time and fair nodes of {', '.join(policies)} as ratios to {' or '.join(baselines)}",
+    )
 
 
 def profile(group: Group, costs: Sequence[Sequence[float]], what: str) -> Picture:
@@ -153,12 +196,16 @@ def _nodes(row: Row) -> float:
 def _figure(height: float) -> tuple[Figure, Axes]:
     figure = Figure(figsize=(4.6, height), layout="constrained")
     axes = figure.add_subplot()
+    _plain_axes(axes)
+    return figure, axes
+
+
+def _plain_axes(axes: Axes) -> None:
     axes.spines[["top", "right"]].set_visible(False)
     axes.spines[["left", "bottom"]].set_color(_SOFT)
     axes.tick_params(colors=_INK, labelsize=9, which="both")
     axes.grid(color=_LINE, linewidth=0.6)
     axes.set_axisbelow(True)
-    return figure, axes
 
 
 def _line(number: int) -> dict[str, Any]:
@@ -169,9 +216,9 @@ def _line(number: int) -> dict[str, Any]:
     }
 
 
-def _legend(figure: Figure, axes: Axes) -> None:
+def _legend(figure: Figure, axes: Axes, columns: int = 0) -> None:
     handles, labels = axes.get_legend_handles_labels()
-    columns = 3 if max(map(len, labels), default=0) < 18 else 2
+    columns = columns or (3 if max(map(len, labels), default=0) < 18 else 2)
     figure.legend(
         handles, labels, loc="outside upper left", ncols=columns, frameon=False, fontsize=9,
         handlelength=2.2, columnspacing=1.2,

@@ -12,18 +12,12 @@ from pathlib import Path
 
 from learn2branch.errors import InputError
 from learn2branch.runs import replace_file
-from pipelines.branching.pictures import pictures
+from pipelines.branching.findings import disagreements, findings, warnings
+from pipelines.branching.pictures import overview, pictures
 from pipelines.branching.results import Row, read_results
-from pipelines.branching.summary import (
-    Group,
-    disagreements,
-    findings,
-    group_rows,
-    instance_table,
-    tables,
-    warnings,
-)
-from pipelines.report.page import Facts, Folded, Gallery, Notice, Page, Part, Section, Text
+from pipelines.branching.summary import Group, group_rows
+from pipelines.branching.tables import instance_table, tables
+from pipelines.report.page import Facts, Folded, Gallery, Notice, Page, Part, Picture, Section, Text
 from pipelines.report.table import Table
 
 FILE = "report.html"
@@ -81,6 +75,8 @@ class Report:
         ]
         lead += [Text(text) for group in self.groups if (text := findings(group))]
         lead += [Notice("warning", warning) for warning in self.warnings]
+        if len(compared := self._compared()) > 1:
+            lead.append(Gallery([overview(compared)]))
         sections = [Section(group.title, _parts(group)) for group in self.groups]
         sections += [
             Section("How to read it", [Facts(_MEANINGS)]),
@@ -92,6 +88,16 @@ class Report:
         if len(policies) > 1:
             title += f" with {', '.join(policies[:-1])} and {policies[-1]}"
         return Page(title, lead, sections)
+
+    def picture(self) -> Picture:
+        """Return all groups at a glance."""
+        compared = self._compared()
+        if not compared:
+            raise InputError("there is nothing to compare yet: evaluate two policies or more")
+        return overview(compared)
+
+    def _compared(self) -> list[Group]:
+        return [group for group in self.groups if group.runs and len(group.policies) > 1]
 
     def write(self, path: Path | str) -> Path:
         """Write the page as one file."""

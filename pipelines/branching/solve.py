@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pipelines.branching.findings import agree
 from pipelines.branching.policies import SCIP_DEFAULT, Choice, find_choice
-from pipelines.branching.summary import agree
 from pipelines.report.table import Table
 from solver_plugins.solve import Solve, solve
 

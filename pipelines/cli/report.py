@@ -25,9 +25,18 @@ from pipelines.cli import options
     type=click.Path(path_type=Path, dir_okay=False),
     help="The page.  [default: report.html in the folder; with several folders, here]",
 )
+@click.option(
+    "--picture",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Also draw all policies against the baseline into this .svg, .png or .pdf.",
+)
 @options.verbosity
 def report(
-    folders: tuple[Path, ...], baseline: str | None, file_format: str | None, out: Path | None
+    folders: tuple[Path, ...],
+    baseline: str | None,
+    file_format: str | None,
+    out: Path | None,
+    picture: Path | None,
 ) -> int:
     """Report results again, of one folder or of several side by side.
 
@@ -51,4 +60,7 @@ def report(
         path = out or (folder / FILE if len(folders) == 1 else Path(FILE))
         click.echo(made.text())
         click.echo(f"\n{made.write(path)} has the pictures")
+    if picture is not None:
+        made.picture().write(picture)
+        click.echo(f"{picture} is drawn", err=True)
     return 1 if made.disagreements else 0

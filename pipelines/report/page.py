@@ -11,6 +11,8 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from learn2branch.errors import InputError
+from learn2branch.runs import replace_file
 from pipelines.report.table import Table
 
 if TYPE_CHECKING:
@@ -42,6 +44,13 @@ class Picture:
             f'alt="{escape(self.alternative)}"><figcaption>{escape(self.caption)}</figcaption>'
             "</figure>"
         )
+
+    def write(self, path: Path) -> None:
+        """Write the drawing alone, in the format that the file's name tells."""
+        if path.suffix not in (kinds := (".svg", ".png", ".pdf")):
+            raise InputError(f"{path} is none of {', '.join(kinds)}: choose another name")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(path, _drawn(self.figure, path.suffix[1:]))
 
 
 @dataclass(frozen=True)
@@ -164,10 +173,15 @@ _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 
 
 def _svg(figure: Figure) -> str:
+    return base64.b64encode(_drawn(figure, "svg")).decode()
+
+
+def _drawn(figure: Figure, kind: str) -> bytes:
     import matplotlib
 
-    buffer = io.StringIO()
+    buffer = io.BytesIO()
     # The same numbers give the same file: no date, no random names.
+    undated = {"CreationDate": None} if kind == "pdf" else {"Date": None} if kind == "svg" else {}
     with matplotlib.rc_context({"svg.hashsalt": "learn2branch", "svg.fonttype": "path"}):
-        figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
-    return base64.b64encode(buffer.getvalue().encode()).decode()
+        figure.savefig(buffer, format=kind, dpi=150, metadata={"Creator": None, **undated})
+    return buffer.getvalue()

@@ -9,9 +9,16 @@ from pathlib import Path
 import pytest
 
 from learn2branch.errors import InputError
+from pipelines.branching.findings import findings
 from pipelines.branching.report import make_report, read_report, side_by_side
 from pipelines.branching.results import Circumstances, Results, Row, Trial
-from pipelines.branching.summary import difference_table, findings, group_rows, solving_table
+from pipelines.branching.summary import group_rows
+from pipelines.branching.tables import (
+    decision_table,
+    difference_table,
+    solving_table,
+    tables,
+)
 from pipelines.cli import main
 from pipelines.report.page import Notice, Page, Section, Text
 from pipelines.report.table import Strong, Table
@@ -56,6 +63,13 @@ def planted(ratio: float, instances: int = 20, seeds: int = 3, noise: float = 0.
                 factor *= rng.uniform(1 - noise, 1 + noise)
                 rows.append(make_row(policy, i, seed, size / 20 * factor, round(size * factor)))
     return rows
+
+
+def write(folder: Path, rows: list[Row]) -> Path:
+    with Results(folder / "results.csv") as results:
+        for row in rows:
+            results.append(row)
+    return folder
 
 
 def bold_cells(table: Table) -> list[str]:
@@ -132,6 +146,53 @@ def test_different_optima_are_an_error_and_time_outs_are_not() -> None:
     )
     infeasible = make_row("d", status="infeasible", objective=None)
     assert len(make_report([*same, infeasible]).disagreements) == 1
+
+
+def test_what_deciding_costs_is_told_of_learned_policies_only() -> None:
+    def decided(n: int) -> dict[str, object]:
+        return {"decisions": n, "fallbacks": 0, "observation_time": 0.01, "inference_time": 0.03}
+
+    rows = [make_row("ours", i, time=2.0, **decided(n)) for i, n in enumerate((4, 6))]
+    rows += [make_row("relpscost", i) for i in range(2)]
+    (group,) = group_rows(rows)
+    (row,) = decision_table(group).rows
+    # 5 decisions a solve; 20 and 60 ms over 10 decisions and over 4 s
+    assert [str(cell) for cell in row] == ["ours", "5.00", "2.00", "6.00", "0.5%", "1.5%"]
+    (rules,) = group_rows([make_row("relpscost"), make_row("pscost")])
+    assert not any(table.caption.startswith("Deciding") for table in tables(rules))
+
+
+@pytest.mark.parametrize("name", ["all.svg", "all.png", "all.pdf"])
+def test_all_policies_are_drawn_at_a_glance(tmp_path: Path, name: str) -> None:
+    write(tmp_path, planted(0.5))
+    drawn = []
+    for out in (tmp_path / name, tmp_path / "again" / name):
+        with pytest.raises(SystemExit) as ended:
+            main(["report", str(tmp_path), "--picture", str(out), "--format", "csv"])
+        assert ended.value.code == 0
+        drawn.append(out.read_bytes())
+    assert drawn[0].startswith({"svg": b"<?xml", "png": b"\x89PNG", "pdf": b"%PDF"}[name[4:]])
+    assert drawn[0] == drawn[1]
+
+
+def test_the_glance_shows_each_ratio_where_it_is() -> None:
+    transfer = [replace(r, trial=replace(r.trial, split="transfer")) for r in planted(2.0)]
+    picture = make_report([*planted(0.5), *transfer]).picture()
+    time, nodes = picture.figure.axes
+    for axes, near in ((time, 0.1), (nodes, 0.03)):  # 1 s is added to both times
+        (points,) = [line for line in axes.lines if line.get_marker() == "o"]
+        assert points.get_xdata() == pytest.approx([0.5, 2.0], rel=near)
+    assert [text.get_text() for text in time.get_yticklabels()] == [
+        "Set cover, test",
+        "Set cover, transfer",
+    ]
+
+
+def test_a_picture_that_cannot_be_drawn_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"none of .svg"):
+        make_report(planted(0.5)).picture().write(tmp_path / "all.docx")
+    with pytest.raises(InputError, match="nothing to compare"):
+        make_report([make_row("a")]).picture()
 
 
 def test_what_a_reader_must_know_is_said() -> None:
@@ -233,9 +294,7 @@ def test_what_comes_from_names_cannot_become_markup() -> None:
 def test_reporting_wrong_results_says_so_first_and_ends_with_code_1(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with Results(tmp_path / "results.csv") as results:
-        for row in (make_row("a"), make_row("relpscost", objective=6.0)):
-            results.append(row)
+    write(tmp_path, [make_row("a"), make_row("relpscost", objective=6.0)])
     assert len(read_report([tmp_path]).disagreements) == 1
     with pytest.raises(SystemExit) as ended:
         main(["report", str(tmp_path), "--format", "markdown"])
