@@ -97,8 +97,8 @@ def collect(
       l2b collect --problem setcover --preset tiny
       writes samples/setcover/train/episode-000000.npz … and the splits valid and test.
     """
-    from pipelines.branching.collect import SPLITS
     from pipelines.branching.collect import collect as run
+    from pipelines.branching.episodes import SPLITS
 
     store, summaries = run(
         problem,
