@@ -21,12 +21,12 @@ def samples_of(tmp_path_factory: pytest.TempPathFactory):
     """Return a function that collects samples of a family from instances nobody has seen."""
     stores: dict[tuple[str, int], SampleSet] = {}
 
-    def samples(family: str, count: int) -> SampleSet:
+    def samples(family: str, count: int, expert_probability: float) -> SampleSet:
         if (family, count) not in stores:
             folder = tmp_path_factory.mktemp(family)
             store, _ = collect(
                 family, splits=["test"], samples=5 * count, max_samples=4, seed=UNSEEN,
-                out=folder, data=folder / "data",
+                expert_probability=expert_probability, out=folder, data=folder / "data",
             )  # fmt: skip
             stores[family, count] = SampleSet(store / "test")
         return stores[family, count]
@@ -62,10 +62,11 @@ def reaches_its_accuracy(name: str, samples: SampleSet, ranks: tuple[int, ...]) 
 
 @pytest.mark.parametrize("name", SHIPPED)
 def test_a_shipped_policy_still_decides_well(name: str, samples_of) -> None:
-    reaches_its_accuracy(name, samples_of(name.split("-")[0], 8), (10,))
+    reaches_its_accuracy(name, samples_of(name.split("-")[0], 8, 0.2), (10,))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SHIPPED)
 def test_a_shipped_policy_reaches_its_recorded_accuracy(name: str, samples_of) -> None:
-    reaches_its_accuracy(name, samples_of(name.split("-")[0], 100), (1, 3, 5, 10))
+    # Where the accuracies were recorded, too, the expert was asked at one node in twenty.
+    reaches_its_accuracy(name, samples_of(name.split("-")[0], 100, 0.05), (1, 3, 5, 10))
