@@ -228,6 +228,7 @@ def _legend(figure: Figure, axes: Axes, columns: int = 0) -> None:
 def _plain_ticks(axes: Axes, axis: Any) -> None:
     """Write 20, not 2 × 10¹; where few decades are shown, also their parts."""
     low, high = axes.get_xlim() if axis is axes.xaxis else axes.get_ylim()
-    axis.set_major_locator(LogLocator(subs=(1, 2, 5) if high / low < 100 else (1,)))
+    shown = range(1, 10) if high / low < 3 else (1, 2, 5) if high / low < 100 else (1,)
+    axis.set_major_locator(LogLocator(subs=tuple(map(float, shown))))
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
     axis.set_minor_formatter(NullFormatter())

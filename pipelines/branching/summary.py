@@ -20,7 +20,7 @@ from learn2branch.metrics import (
     mean_deviation_percent,
     shifted_geometric_mean,
 )
-from pipelines.branching.policies import SCIP_DEFAULT
+from pipelines.branching.policies import BACKBONES, SCIP_DEFAULT
 from pipelines.branching.results import Row
 
 LEVEL = 0.05  # of significance
@@ -150,7 +150,14 @@ def group_rows(rows: Iterable[Row], baseline: str | None = None) -> list[Group]:
 
 
 def _order(names: Iterable[str]) -> tuple[str, ...]:
-    """Learned policies before SCIP's rules, each in the order they were given."""
+    """Put policies in the same order everywhere: backbones, a user's own, SCIP's rules."""
     from solver_plugins.solve import scip_rules
 
-    return tuple(sorted(names, key=lambda name: name in scip_rules()))
+    def place(name: str) -> tuple[int, int, str]:
+        if name in BACKBONES:
+            return 0, BACKBONES.index(name), ""
+        if name not in scip_rules():
+            return 1, 0, ""  # as they came
+        return 2, int(name != SCIP_DEFAULT), name
+
+    return tuple(sorted(names, key=place))
