@@ -17,7 +17,7 @@ from typing import Any
 
 from learn2branch.errors import InputError
 from pipelines import machine, parallel
-from pipelines.branching.policies import Choice, find_choices
+from pipelines.branching.policies import Choice, find_choices, newest_family
 from pipelines.branching.results import FILE, Circumstances, Results, Row, Trial
 from pipelines.inputs import find_instances
 from pipelines.progress import detail, say, track
@@ -61,12 +61,15 @@ def evaluate(
 ) -> tuple[Path, list[Row]]:
     """Solve every instance with every policy and every seed; return the file and the rows asked.
 
-    The instances are a family's test and transfer splits, generated if need be, or a user's own.
+    The instances are a family's test and transfer splits, generated if need be, or a user's own;
+    named neither, the family of the newest run.
     Rows that the file already has are not run again, so an interrupted evaluation goes on.
     `baseline` is only checked here, before hours are spent.
     """
-    if (problem is None) == (not instances):
+    if problem is not None and instances:
         raise InputError("give a family (--problem) or your own files (--instances), one of them")
+    if problem is None and not instances:
+        problem = _newest_family(runs)
     choices = find_choices(policies, problem, runs)
     labels = [choice.label for choice in choices]
     if baseline is not None and baseline not in labels:
@@ -124,6 +127,15 @@ def evaluate(
                     say(f"{trial.instance}, {trial.policy}, seed {trial.seed}: {row.error}")
         rows = [row for row in results.rows if row.trial in wanted]
     return results.path, rows
+
+
+def _newest_family(runs: Path | str) -> str:
+    found = newest_family(runs)
+    if found is None:
+        raise InputError("give a family (--problem) or your own files (--instances)")
+    family, policy = found
+    say(f"{policy.parent} is the newest run: evaluating on {family}")
+    return family
 
 
 def _work(task: Task) -> tuple[str, Solve]:

@@ -83,17 +83,30 @@ def find_choices(
     ]
 
 
+def newest_family(runs: Path | str = "runs") -> tuple[str, Path] | None:
+    """Return the family of the newest branching run, and that run; None where there is none."""
+    from instances import FAMILIES
+
+    found = [
+        (family, run)
+        for family in FAMILIES
+        for backbone in BACKBONES
+        for run in _local(family, backbone, Path(runs))
+    ]
+    return max(found, key=lambda pair: pair[1].stat().st_mtime, default=None)
+
+
+def _local(family: str, backbone: str, runs: Path) -> list[Path]:
+    files = (run / "policy.pt" for run in runs.glob(f"{family}-{backbone}*"))
+    return [file for file in files if file.is_file()]
+
+
 def _of_family(backbone: str, family: str | None, runs: Path) -> Path | None:
     from learn2branch.policy import shipped_policies
 
     if family is None:
         return None
-    local = [
-        run / "policy.pt"
-        for run in runs.glob(f"{family}-{backbone}*")
-        if (run / "policy.pt").is_file()
-    ]
-    if local:
+    if local := _local(family, backbone, runs):
         return max(local, key=lambda path: path.stat().st_mtime)
     return shipped_policies().get(f"{family}-{backbone}")
 

@@ -85,9 +85,10 @@ def evaluate(
 ) -> int:
     """Solve instances with several policies and seeds, and compare them.
 
-    Takes a family's test and transfer instances, or your own. Writes a row a solve to results.csv
-    as it comes; the same command again runs only what is missing. Prints the tables and writes
-    report.html. Ends with code 1 if finished solves disagree on an optimum.
+    Takes a family's test and transfer instances (by default of the family trained last), or your
+    own. Writes a row a solve to results.csv as it comes; the same command again runs only what is
+    missing. Prints the tables and writes report.html. Ends with code 1 if finished solves disagree
+    on an optimum.
 
     \b
     Example:

@@ -66,6 +66,28 @@ def again(home: Path, path: Path, **changes: object) -> list[object]:
     return evaluate(instances=[home / "mine"], policies=policies, **arguments)[1]  # type: ignore[arg-type]
 
 
+def test_without_a_family_the_one_trained_last_is_evaluated(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for age, run in ((20, "setcover-dualattn"), (10, "cauctions-dualattn"), (0, "mine-dualattn")):
+        policy = tmp_path / "runs" / run / "policy.pt"
+        policy.parent.mkdir(parents=True)
+        shutil.copy(home / "runs" / "setcover-dualattn" / "policy.pt", policy)
+        os.utime(policy, (time.time() - age,) * 2)
+    monkeypatch.chdir(tmp_path)
+    path, rows = evaluate(
+        policies=["dualattn"], preset="tiny", splits=["test"], count=1, seeds=1, time_limit=60
+    )
+    assert path == Path("results/cauctions-tiny/results.csv")
+    assert rows[0].trial.family == "cauctions"
+    assert "runs/cauctions-dualattn/" in rows[0].circumstances.policy_origin
+
+
+def test_without_a_family_or_a_run_the_choices_are_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="--problem"):
+        evaluate(policies=["relpscost"], runs=tmp_path)
+
+
 def test_every_instance_policy_and_seed_has_a_row_that_says_how_it_was_made(
     evaluated: Path,
 ) -> None:
