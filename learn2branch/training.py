@@ -71,6 +71,12 @@ class TrainingConfig:
             )
         return TrainingConfig(**values)
 
+    def conflict_with(self, begun: dict[str, Any]) -> str | None:
+        """Return the setting in which a run that was begun differs, so that this cannot go on."""
+        mine = asdict(self)
+        settings = [name for name in mine if name not in _FREE_TO_CHANGE]
+        return next((name for name in settings if begun.get(name) != mine[name]), None)
+
 
 # What may differ between a run and its continuation.
 _FREE_TO_CHANGE = {
@@ -188,12 +194,12 @@ class _Loop:
         """Load the checkpoint, if there is one of the same configuration; write the latter."""
         config, checkpoint = asdict(self.config), self.run_folder.load_checkpoint()
         if checkpoint is not None:
-            for name, value in checkpoint["config"].items():
-                if name not in _FREE_TO_CHANGE and config.get(name) != value:
-                    raise InputError(
-                        f"{self.run_folder.folder} holds a run with {name} = {value}, "
-                        f"not {config.get(name)}: go on with that, or choose another folder"
-                    )
+            begun = checkpoint["config"]
+            if name := self.config.conflict_with(begun):
+                raise InputError(
+                    f"{self.run_folder.folder} holds a run with {name} = {begun.get(name)}, "
+                    f"not {config[name]}: go on with that, or choose another folder"
+                )
             try:
                 self.model.load_state_dict(checkpoint["model"])
             except RuntimeError as error:

@@ -151,14 +151,10 @@ def _run_folder(runs: Path, samples: Path, settings: Settings, config: TrainingC
         run = Run(folder)
         if not run.policy_path.exists() and run.config_path.exists():
             found = run.read_config()
-            if found.get("data") == asdict(settings) and _same(found.get("training", {}), config):
+            begun = found.get("training", {})
+            if found.get("data") == asdict(settings) and not config.conflict_with(begun):
                 return folder
         number += 1
-
-
-def _same(found: dict[str, Any], config: TrainingConfig) -> bool:
-    mine = {name: value for name, value in asdict(config).items() if value is not None}
-    return all(found.get(name) == value for name, value in mine.items()) and set(found) <= set(mine)
 
 
 def _train(settings: Settings, config: TrainingConfig, folder: Path, level: int) -> Trained:

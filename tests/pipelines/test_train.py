@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -101,6 +102,19 @@ def test_a_policy_is_learned_exported_and_far_above_the_baselines(
     # A finished run is left alone: the next one gets a number.
     again = train(samples=store, runs=tmp_path / "runs", **SMALL)
     assert again.folder.name == "toys-dualattn-2"
+
+
+def test_a_stopped_run_goes_on_with_more_time_but_not_with_another_rate(
+    store: Path, tmp_path: Path
+) -> None:
+    begun = TrainingConfig(epochs=1, batch_size=16, lr=5e-3)
+    stopped = train(samples=store, size="small", training=begun, runs=tmp_path)
+    stopped.policy.unlink()  # what a run that was stopped does not have yet
+    more = replace(begun, epochs=2, budget_seconds=600.0)
+    other = train(samples=store, size="small", training=replace(more, lr=1e-3), runs=tmp_path)
+    assert other.folder != stopped.folder
+    longer = train(samples=store, size="small", training=more, runs=tmp_path)
+    assert (longer.folder, longer.epochs) == (stopped.folder, 2)
 
 
 def test_two_processes_train_as_one(store: Path, tmp_path: Path) -> None:
