@@ -11,6 +11,7 @@ from learn2branch.imitation import Imitation, SampleSet
 from learn2branch.policy import load_model, load_policy, shipped_policies
 from learn2branch.training import evaluate
 from pipelines.branching.collect import collect
+from pipelines.branching.policies import BACKBONES
 
 SHIPPED = sorted(shipped_policies())
 UNSEEN = 1_000_003  # a seed that no shipped policy was made with
@@ -34,8 +35,9 @@ def samples_of(tmp_path_factory: pytest.TempPathFactory):
     return samples
 
 
-def test_some_policies_are_shipped() -> None:
-    assert SHIPPED
+def test_four_families_have_both_backbones() -> None:
+    families = ("setcover", "cauctions", "facilities", "indset")
+    assert {f"{family}-{model}" for family in families for model in BACKBONES} <= set(SHIPPED)
 
 
 @pytest.mark.parametrize("name", SHIPPED)
