@@ -11,6 +11,8 @@ from pipelines.branching.results import Row
 from pipelines.branching.summary import FAIR_NODES, LEVEL, MEASURES, NODES, TIME, Group, Measure
 from pipelines.report.table import Cell, Strong, Table
 
+_BEST = f"better than each other policy, significantly (Wilcoxon, Holm, {LEVEL:.0%})."
+
 
 def tables(group: Group) -> list[Table]:
     """Return the tables of a group, those that its policies have numbers for."""
@@ -49,8 +51,8 @@ def solving_table(group: Group) -> Table:
         rows,
         f"{_runs(group)}. Time: 1-shifted geometric mean, the limit where a run did not finish. "
         f"Nodes: geometric mean over the {len(group.finished)} runs that all policies finished. "
-        "± mean standard deviation per instance over its seeds. Bold: better than each other "
-        f"policy, significantly (Wilcoxon, Holm, {LEVEL:.0%}).",
+        "± mean standard deviation per instance over its seeds.",
+        strong=_BEST,
     )
 
 
@@ -79,6 +81,7 @@ def tree_table(group: Group) -> Table:
         f"Over the {len(group.finished)} runs that all policies finished. Nodes: geometric mean "
         "± mean standard deviation per instance. Fair nodes add two for every call of strong "
         "branching that cut the node off or reduced domains instead of branching.",
+        strong=_BEST,
     )
 
 
@@ -109,8 +112,9 @@ def difference_table(group: Group) -> Table:
         rows,
         f"Ratio of geometric means to {group.baseline}; below 1 is better. Interval: bootstrap "
         f"over {len(group.instances)} instances. p: paired Wilcoxon test over instances, adjusted "
-        f"for the {len(cases)} comparisons of this table (Holm). Bold: significantly less.",
+        f"for the {len(cases)} comparisons of this table (Holm).",
         words=2,
+        strong="significantly less.",
     )
 
 

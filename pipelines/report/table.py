@@ -33,6 +33,7 @@ class Table:
     rows: Sequence[Sequence[Cell]]
     note: str = ""  # one or two sentences below the table
     words: int = 1
+    strong: str = ""  # what it means that a cell stands out
 
     def text(self) -> str:
         """Return aligned lines for a terminal; what stands out has a star."""
@@ -47,7 +48,8 @@ class Table:
             for row in table
         ]
         lines.insert(1, "-" * (sum(widths) + 2 * (len(widths) - 1)))
-        return "\n".join([self.caption, *lines, *([self.note] if self.note else [])])
+        note = self._note("*")
+        return "\n".join([self.caption, *lines, *([note] if note else [])])
 
     def markdown(self) -> str:
         """Return a table for a README or a pull request."""
@@ -58,9 +60,8 @@ class Table:
             for row in self.rows
         ]
         lines = ["| " + " | ".join(row) + " |" for row in [header, rule, *body]]
-        return "\n".join(
-            [f"**{self.caption}**", "", *lines, *(["", self.note] if self.note else [])]
-        )
+        note = self._note("Bold")
+        return "\n".join([f"**{self.caption}**", "", *lines, *(["", note] if note else [])])
 
     def latex(self) -> str:
         """Return a booktabs table for a paper."""
@@ -70,7 +71,7 @@ class Table:
             for row in self.rows
         ]
         lines = [" & ".join(row) + r" \\" for row in body]
-        note = [rf"% {self.note}"] if self.note else []
+        note = self._note("Bold")
         return "\n".join(
             [
                 r"\begin{table}",
@@ -84,7 +85,7 @@ class Table:
                 r"\bottomrule",
                 r"\end{tabular}",
                 r"\end{table}",
-                *note,
+                *([f"% {note}"] if note else []),
             ]
         )
 
@@ -112,12 +113,18 @@ class Table:
             return f"<tr>{''.join(parts)}</tr>"
 
         body = "\n".join(row(cells, "td") for cells in self.rows)
-        note = f'<p class="note">{escape(self.note)}</p>' if self.note else ""
+        note = self._note("Bold")
+        below = f'<p class="note">{escape(note)}</p>' if note else ""
         return (
             f'<figure class="table"><figcaption>{escape(self.caption)}</figcaption>'
             f'<div class="scroll" tabindex="0"><table><thead>{row(self.columns, "th")}</thead>'
-            f"<tbody>\n{body}\n</tbody></table></div>{note}</figure>"
+            f"<tbody>\n{body}\n</tbody></table></div>{below}</figure>"
         )
+
+    def _note(self, mark: str) -> str:
+        """Return the note, with what the mark of a cell that stands out means if there is one."""
+        marked = any(isinstance(cell, Strong) for row in self.rows for cell in row)
+        return f"{self.note} {mark}: {self.strong}" if marked and self.strong else self.note
 
     def format(self, name: str) -> str:
         """Return the table in one of `FORMATS`."""

@@ -242,6 +242,16 @@ def test_a_table_prints_for_terminals_papers_and_spreadsheets() -> None:
     assert "<strong>1 ± 2</strong>" in html and "&lt;3" in html and "Cost &amp; use" in html
 
 
+def test_a_table_says_what_stands_out_in_the_way_it_is_shown() -> None:
+    told = replace(TABLE, strong="the best.")
+    assert told.text().endswith("A note. *: the best.")
+    assert told.markdown().endswith("A note. Bold: the best.")
+    assert told.latex().endswith("% A note. Bold: the best.")
+    assert "A note. Bold: the best.</p>" in told.html()
+    nothing_stands_out = replace(told, rows=[["a", "1"]])
+    assert nothing_stands_out.text().endswith("A note.")
+
+
 class Outline(HTMLParser):
     """The tags that are open, and every address the page mentions."""
 
