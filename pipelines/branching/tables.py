@@ -50,8 +50,8 @@ def solving_table(group: Group) -> Table:
         ["policy", "time (s)", "wins / solved", "solved", "nodes", "fair nodes"],
         rows,
         f"{_runs(group)}. Time: 1-shifted geometric mean, the limit where a run did not finish. "
-        f"Nodes: geometric mean over the {len(group.finished)} runs that all policies finished. "
-        "± mean standard deviation per instance over its seeds.",
+        f"Nodes: geometric mean over the {_counted(len(group.finished), 'run')} that all policies "
+        "finished. ± mean standard deviation per instance over its seeds.",
         strong=_BEST,
     )
 
@@ -78,9 +78,9 @@ def tree_table(group: Group) -> Table:
         f"Trees: {group.title}",
         ["policy", "nodes", "fair nodes", "depth", "LP iterations a node"],
         rows,
-        f"Over the {len(group.finished)} runs that all policies finished. Nodes: geometric mean "
-        "± mean standard deviation per instance. Fair nodes add two for every call of strong "
-        "branching that cut the node off or reduced domains instead of branching.",
+        f"Over the {_counted(len(group.finished), 'run')} that all policies finished. Nodes: "
+        "geometric mean ± mean standard deviation per instance. Fair nodes add two for every call "
+        "of strong branching that cut the node off or reduced domains instead of branching.",
         strong=_BEST,
     )
 
@@ -111,8 +111,8 @@ def difference_table(group: Group) -> Table:
         ["measure", "policy", "ratio", "95 % interval", "p", f"than {group.baseline}"],
         rows,
         f"Ratio of geometric means to {group.baseline}; below 1 is better. Interval: bootstrap "
-        f"over {len(group.instances)} instances. p: paired Wilcoxon test over instances, adjusted "
-        f"for the {len(cases)} comparisons of this table (Holm).",
+        f"over {_counted(len(group.instances), 'instance')}. p: paired Wilcoxon test over "
+        f"instances, adjusted for the {_counted(len(cases), 'comparison')} of this table (Holm).",
         words=2,
         strong="significantly less.",
     )
@@ -170,8 +170,12 @@ def instance_table(group: Group) -> Table:
 
 
 def _runs(group: Group) -> str:
-    seeds = f"{group.seeds} seed{'s' if group.seeds != 1 else ''}"
-    return f"{len(group.instances)} instances, {seeds}, {len(group.runs)} runs a policy"
+    instances, runs = _counted(len(group.instances), "instance"), _counted(len(group.runs), "run")
+    return f"{instances}, {_counted(group.seeds, 'seed')}, {runs} a policy"
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def _verdict(difference: Difference, p: float) -> str:

@@ -88,7 +88,7 @@ def evaluate(
     Takes a family's test and transfer instances (by default of the family trained last), or your
     own. Writes a row a solve to results.csv as it comes; the same command again runs only what is
     missing. Prints the tables and writes report.html. Ends with code 1 if finished solves disagree
-    on an optimum.
+    on an optimum, or one gave no answer at all.
 
     \b
     Example:
@@ -120,4 +120,4 @@ def evaluate(
         click.echo(f"Error: wrong results, finished solves disagree on {sentence}", err=True)
     click.echo(report.text())
     click.echo(f"\n{report.write(path.parent / FILE)} has the pictures; the rows are in {path}")
-    return 1 if report.disagreements else 0
+    return 1 if report.disagreements or any(row.solve is None for row in rows) else 0

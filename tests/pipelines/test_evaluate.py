@@ -263,3 +263,15 @@ def test_evaluating_a_family_generates_solves_and_reports(
     }
     assert [row for row in rows if not row.finished] == []
     assert (folder / "report.html").read_text().startswith("<!DOCTYPE html>")
+
+
+def test_an_instance_that_cannot_be_read_costs_its_rows_and_the_exit_code(
+    home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["evaluate", "--policy", "pscost", "--seeds", "1", "--time-limit", "60"]
+    files = [str(home / "mine" / name) for name in ("knapsack_0.lp", "torn.mps")]
+    for file, code in zip(files, (0, 1), strict=True):
+        with pytest.raises(SystemExit) as ended:
+            main([*command, "--instances", file, "--out", str(tmp_path / str(code))])
+        assert ended.value.code == code
+    assert "torn.mps cannot be read by SCIP" in capsys.readouterr().out
