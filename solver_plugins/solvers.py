@@ -250,7 +250,7 @@ class Scip(Solver):
         for values in scip.all_values(model, variables):
             record.add(values)
         status, bound = model.getStatus(), model.getDualbound()
-        model.freeProb()
+        model.free()  # now, not when Python happens to look for the cycle of model and handler
         names = {"optimal": OPTIMAL, "infeasible": INFEASIBLE, "userinterrupt": INTERRUPTED}
         names |= dict.fromkeys(("unbounded", "inforunbd"), _UNBOUNDED)
         return names.get(status, LIMIT), bound

@@ -1,3 +1,4 @@
+import gc
 import itertools
 import time
 from importlib.util import find_spec
@@ -5,8 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from pyscipopt import Eventhdlr
 
 from learn2branch.errors import InputError
+from solver_plugins import reading
+from solver_plugins.reading import read_model
 from solver_plugins.solvers import (
     INFEASIBLE,
     LIMIT,
@@ -205,3 +209,25 @@ def test_an_unknown_solver_is_answered_with_the_known_ones():
 def test_a_solver_that_is_not_installed_says_how_to_install_it():
     with pytest.raises(InputError, match=r"pip install learn2branch\[gurobi\]"):
         get_solver("gurobi")
+
+
+def test_scip_gives_its_memory_back_with_the_result(small, monkeypatch):
+    # A worker grew by 40 MB a search while its models waited for Python to look for cycles.
+    freed = []
+
+    class Watch(Eventhdlr):
+        def eventfree(self):
+            freed.append(True)
+
+    def watched_model(path):
+        model = read_model(path)
+        model.includeEventhdlr(Watch(), "watch", "notices when SCIP is freed")
+        return model
+
+    monkeypatch.setattr(reading, "read_model", watched_model)
+    gc.disable()
+    try:
+        get_solver("scip").solve(small, 10)
+    finally:
+        gc.enable()
+    assert freed == [True]
