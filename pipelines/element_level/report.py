@@ -11,7 +11,13 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from learn2branch.errors import InputError
-from learn2branch.metrics import compare, primal_gap, primal_integral, shifted_geometric_mean
+from learn2branch.metrics import (
+    compare,
+    holm,
+    primal_gap,
+    primal_integral,
+    shifted_geometric_mean,
+)
 from learn2branch.runs import replace_file
 from pipelines.element_level.predict import BINS, Accuracy
 from pipelines.element_level.results import ACCURACY, Key, Row, read_accuracies, read_results
@@ -128,33 +134,51 @@ class Report:
         )  # fmt: skip
 
     def difference_table(self) -> Table | None:
-        """Return each method against the solver alone, instance by instance."""
-        baseline, *others = self.labels
-        if "-" in baseline or not others:
+        """Return the methods against the solver alone, and backbones against each other."""
+        pairs = self._pairs()
+        if not pairs:
             return None
         _, integrals = self.measures()
         by_label: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
         for row in self.rows:
             by_label[row.label][row.instance].append(integrals[row.key])
-        rows = []
-        for label in others:
-            pairs = [
-                ([np.mean(values)], [np.mean(by_label[baseline][instance])])
-                for instance, values in by_label[label].items()
-                if instance in by_label[baseline]
-            ]
-            d = compare(pairs, _INTEGRAL_SHIFT)
-            rows.append(
-                (label, f"{d.ratio:.3f}", f"{d.low:.3f}–{d.high:.3f}", f"{d.p_value:.3f}",
-                 str(d.instances))
-            )  # fmt: skip
+        means = {
+            label: {instance: np.mean(values) for instance, values in found.items()}
+            for label, found in by_label.items()
+        }
+        differences = [
+            compare(
+                [
+                    ([means[label][instance]], [means[other][instance]])
+                    for instance in means[label]
+                    if instance in means[other]
+                ],
+                _INTEGRAL_SHIFT,
+            )
+            for label, other in pairs
+        ]
+        adjusted = holm([d.p_value for d in differences])
         return Table(
-            f"Primal integral as a ratio to {baseline} alone",
-            ("method", "ratio", "95 %", "p", "instances"),
-            rows,
-            "Below 1 is better than the solver alone. Bootstrap interval over instances, paired "
-            "Wilcoxon test.",
+            "Primal integrals as ratios",
+            ("method", "to", "ratio", "95 %", "p", "instances"),
+            [
+                (*pair, f"{d.ratio:.3f}", f"{d.low:.3f}–{d.high:.3f}", f"{p:.3f}", str(d.instances))
+                for pair, d, p in zip(pairs, differences, adjusted, strict=True)
+            ],
+            "Below 1 is better. Bootstrap interval over instances; paired Wilcoxon test over "
+            f"instances, adjusted for the {len(pairs)} comparisons of this table (Holm).",
+            words=2,
         )
+
+    def _pairs(self) -> list[tuple[str, str]]:
+        """Return what to compare: all with the solver alone, and backbones under one method."""
+        alone, others = self.labels[0], self.labels[1:]
+        pairs = [] if "-" in alone else [(label, alone) for label in others]
+        for label in self.labels:
+            method, _, backbone = label.partition("-")
+            if backbone == "dualattn" and (rival := f"{method}-bgnn") in self.labels:
+                pairs.append((label, rival))
+        return pairs
 
     def instance_table(self) -> Table:
         """Return every search."""

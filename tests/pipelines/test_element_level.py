@@ -310,6 +310,30 @@ def test_a_search_without_a_solution_has_the_whole_gap():
     assert "0 %" in report.search_table().text()
 
 
+def test_methods_are_compared_with_the_solver_and_backbones_with_each_other():
+    def row(instance: int, method: str, backbone: str, seconds: float) -> Row:
+        return a_row(
+            instance=str(instance), method=method, backbone=backbone, objective=125.0,
+            times=(seconds + instance / 10,), objectives=(125.0,),
+        )  # fmt: skip
+
+    rows = [row(i, "solver", "", 4.0) for i in range(6)]
+    rows += [row(i, "pas", "bgnn", 2.0) for i in range(6)]
+    rows += [row(i, "pas", "dualattn", 1.0) for i in range(6)]
+    table = Report(rows, {}).difference_table()
+    assert table is not None
+    assert [cells[:2] for cells in table.rows] == [
+        ("pas-bgnn", "scip"),
+        ("pas-dualattn", "scip"),
+        ("pas-dualattn", "pas-bgnn"),
+    ]
+    assert all(float(str(cells[2])) < 0.6 for cells in table.rows)
+    # The smallest p of six pairs, 2/64, times the three comparisons.
+    assert {cells[4] for cells in table.rows} == {f"{3 * 2 / 64:.3f}"}
+    alone = Report([one for one in rows if one.method == "solver"], {})
+    assert alone.difference_table() is None
+
+
 def test_results_survive_a_writer_that_was_killed(tmp_path):
     path = tmp_path / "results.csv"
     rows = [a_row(seed=k, objective=None if k else 1.5) for k in range(2)]
