@@ -243,6 +243,36 @@ def evaluate(
 
 
 @element.command()
+@click.argument("folders", nargs=-1, required=True, type=click.Path(path_type=Path, exists=True))
+@click.option(
+    "--picture", type=click.Path(path_type=Path, dir_okay=False),
+    help="Also draw the mean gaps over time, a panel a folder, into this .svg, .png or .pdf.",
+)  # fmt: skip
+@options.verbosity
+def report(folders: tuple[Path, ...], picture: Path | None) -> None:
+    """Report evaluations again, each from what is in its folder.
+
+    \b
+    Example:
+      l2b element report results/element-indset-small results/element-cauctions-small
+      prints their tables and writes a report.html into each
+    """
+    from pipelines.element_level.pictures import gap_curves
+    from pipelines.element_level.report import FILE, read_report
+
+    panels = []
+    for folder in folders:
+        made = read_report(folder)
+        for table in made.tables():
+            click.echo(table.text() + "\n")
+        click.echo(f"{made.write(folder / FILE)}\n")
+        panels.append((folder.name, made.searches))
+    if picture is not None:
+        gap_curves(panels).write(picture)
+        click.echo(f"{picture} is drawn", err=True)
+
+
+@element.command()
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--model", metavar="RUN", help="A run folder or policy.pt.")
 @click.option(

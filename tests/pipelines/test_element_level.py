@@ -27,6 +27,7 @@ from pipelines.element_level.presets import PRESETS, trust_regions
 from pipelines.element_level.report import FILE, Report, read_report
 from pipelines.element_level.results import Results, Row, read_results
 from pipelines.element_level.search import search_file
+from pipelines.element_level.summary import Searches
 from pipelines.element_level.train import split_files, train
 from solver_plugins.arrays import MilpArrays, read_arrays
 from solver_plugins.primal import TrustRegion
@@ -295,19 +296,18 @@ def a_row(**changes) -> Row:
 
 def test_gaps_and_integrals_are_those_of_the_appendix():
     other = a_row(method="pas", backbone="bgnn", objective=125.0, times=(4.0,), objectives=(125.0,))
-    report = Report([a_row(), other], {})
-    assert report.best_known() == {"one": 125.0}  # a search may beat the reference
-    gaps, integrals = report.measures()
+    searches = Searches([a_row(), other])
+    assert searches.best_known == {"one": 125.0}  # a search may beat the reference
+    gaps, integrals = searches.gaps, searches.integrals
     assert gaps[a_row().key] == pytest.approx(45 / 125)
     assert integrals[a_row().key] == pytest.approx(2 + 3 * 75 / 125 + 5 * 45 / 125)
     assert integrals[other.key] == pytest.approx(4)
 
 
 def test_a_search_without_a_solution_has_the_whole_gap():
-    report = Report([a_row(objective=None, times=(), objectives=())], {})
-    gaps, integrals = report.measures()
-    assert gaps[a_row().key] == 1 and integrals[a_row().key] == 10
-    assert "0 %" in report.search_table().text()
+    searches = Searches([a_row(objective=None, times=(), objectives=())])
+    assert searches.gaps[a_row().key] == 1 and searches.integrals[a_row().key] == 10
+    assert "0 %" in Report(searches, {}).search_table().text()
 
 
 def test_methods_are_compared_with_the_solver_and_backbones_with_each_other():
@@ -320,7 +320,7 @@ def test_methods_are_compared_with_the_solver_and_backbones_with_each_other():
     rows = [row(i, "solver", "", 4.0) for i in range(6)]
     rows += [row(i, "pas", "bgnn", 2.0) for i in range(6)]
     rows += [row(i, "pas", "dualattn", 1.0) for i in range(6)]
-    table = Report(rows, {}).difference_table()
+    table = Report(Searches(rows), {}).difference_table()
     assert table is not None
     assert [cells[:2] for cells in table.rows] == [
         ("pas-bgnn", "scip"),
@@ -330,7 +330,7 @@ def test_methods_are_compared_with_the_solver_and_backbones_with_each_other():
     assert all(float(str(cells[2])) < 0.6 for cells in table.rows)
     # The smallest p of six pairs, 2/64, times the three comparisons.
     assert {cells[4] for cells in table.rows} == {f"{3 * 2 / 64:.3f}"}
-    alone = Report([one for one in rows if one.method == "solver"], {})
+    alone = Report(Searches([one for one in rows if one.method == "solver"]), {})
     assert alone.difference_table() is None
 
 
@@ -403,8 +403,21 @@ def test_from_instances_to_a_report(trained):
     page = report.write(folder / FILE).read_text()
     assert page.count("<svg") == 0 and page.count("data:image/svg+xml") == 3
     assert "apollo-dualattn" in page and "http" not in page.split("</style>")[1]
-    best = report.best_known()
+    best = report.searches.best_known
     assert all(0 <= primal_gap(row.objective, best[row.instance]) < 1 for row in rows)
+
+
+def test_evaluations_are_reported_again_side_by_side(tmp_path, capsys):
+    folders = [tmp_path / name for name in ("one", "two", "three")]
+    for folder in folders:
+        results = Results(folder / "results.csv")
+        for method, backbone in (("solver", ""), ("pas", "bgnn")):
+            results.append(a_row(method=method, backbone=backbone))
+    picture = tmp_path / "gaps.svg"
+    assert l2b("element", "report", *map(str, folders), "--picture", str(picture)) == 0
+    assert capsys.readouterr().out.count("Solutions after 10 s") == 3
+    assert all((folder / FILE).is_file() for folder in folders)
+    assert picture.read_text().count("<!-- seconds -->") == 3  # a panel each
 
 
 def test_collecting_again_collects_nothing(trained):
