@@ -42,7 +42,7 @@ PRESETS = {
         model_size="small",
     ),
     # Within an hour of two cores a family: pools, three trainings of both backbones, searches.
-    # SCIP does not finish these sizes in the time of a search.
+    # SCIP finishes hardly any of these sizes in the time of a search.
     "small": ElementPreset(
         counts={"train": 48, "valid": 8, "test": 8},
         label_seconds=20,
