@@ -230,20 +230,30 @@ def evaluate(
     """
     from pipelines.element_level.evaluate import evaluate as run
     from pipelines.element_level.presets import METHODS
-    from pipelines.element_level.report import FILE, read_report
 
     region = _region(k0, k1, delta)
     folder, _ = run(
         problem, instances, models, methods=methods or METHODS, region=region, **arguments
     )
-    report = read_report(folder)
-    for table in report.tables():
+    _show_report(folder)
+
+
+def _show_report(folder: Path) -> Any:
+    """Print the tables of an evaluation, write its page, and return its searches."""
+    from pipelines.element_level.report import FILE, read_report
+
+    made = read_report(folder)
+    for table in made.tables():
         click.echo(table.text() + "\n")
-    click.echo(report.write(folder / FILE))
+    click.echo(made.write(folder / FILE))
+    return made.searches
 
 
 @element.command()
-@click.argument("folders", nargs=-1, required=True, type=click.Path(path_type=Path, exists=True))
+@click.argument(
+    "folders", nargs=-1, required=True,
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+)  # fmt: skip
 @click.option(
     "--picture", type=click.Path(path_type=Path, dir_okay=False),
     help="Also draw the mean gaps over time, a panel a folder, into this .svg, .png or .pdf.",
@@ -258,15 +268,8 @@ def report(folders: tuple[Path, ...], picture: Path | None) -> None:
       prints their tables and writes a report.html into each
     """
     from pipelines.element_level.pictures import gap_curves
-    from pipelines.element_level.report import FILE, read_report
 
-    panels = []
-    for folder in folders:
-        made = read_report(folder)
-        for table in made.tables():
-            click.echo(table.text() + "\n")
-        click.echo(f"{made.write(folder / FILE)}\n")
-        panels.append((folder.name, made.searches))
+    panels = [(folder.name, _show_report(folder)) for folder in folders]
     if picture is not None:
         gap_curves(panels).write(picture)
         click.echo(f"{picture} is drawn", err=True)
