@@ -2,7 +2,7 @@
 
     python examples/learn_on_your_instances.py 'mine/*.mps' --samples 2000 --epochs 50
 
-Leaves the samples in `samples/mine`, the run with its `policy.pt` in `runs/mine-bgnn`.
+Leaves the samples in `samples/mine`, the run with its `policy.pt` in `runs/mine-bgnn-small`.
 """
 
 import argparse

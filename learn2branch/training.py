@@ -133,15 +133,17 @@ def train(
     run_dir: Path | str,
     *,
     settings: dict[str, Any] | None = None,
+    trained_before: bool = False,
     report: Callable[[Progress], None] | None = None,
     report_epoch: Callable[[dict[str, Any]], None] | None = None,
 ) -> TrainingResult:
     """Train a model into a run folder; if it holds a run of the same configuration, go on with it.
 
-    `settings` are further tables for `config.toml` (what data, what model). `report` is told of
-    every step and `report_epoch` of every line of `metrics.jsonl`, both in process 0. Ctrl-C and
-    SIGTERM end at the next step with a checkpoint and raise KeyboardInterrupt. In a process group
-    each process calls this with the same arguments; process 0 writes.
+    `settings` are further tables for `config.toml` (what data, what model). Weights that were
+    `trained_before` are validated first, as epoch 0, and kept unless an epoch is better. `report`
+    is told of every step and `report_epoch` of every line of `metrics.jsonl`, both in process 0.
+    Ctrl-C and SIGTERM end at the next step with a checkpoint and raise KeyboardInterrupt. In a
+    process group each process calls this with the same arguments; process 0 writes.
     """
     if len(train_set) < 1 or len(valid_set) < 1:
         raise InputError("training needs at least one training and one validation example")
@@ -149,7 +151,7 @@ def train(
     loop = _Loop(model, task, train_set, valid_set, config, Run(run_dir), report, report_epoch)
     loop.begin(settings or {})
     with _stop_signals() as stop_asked:
-        return loop.run(stop_asked)
+        return loop.run(stop_asked, trained_before)
 
 
 @torch.no_grad()
@@ -211,13 +213,16 @@ class _Loop:
             vars(self.state).update(checkpoint["state"])
         if rank() == 0:
             self.run_folder.write_config({"training": config, **settings})
-            self.run_folder.keep_metrics_before(self.state.epoch)
+            self.run_folder.keep_metrics_before(self.state.epoch if self.state.best else 0)
         else:
             self.state.sums = {}  # process 0 goes on with the sums of all
 
-    def run(self, stop_asked: threading.Event) -> TrainingResult:
+    def run(self, stop_asked: threading.Event, trained_before: bool) -> TrainingResult:
         state = self.state
         self.clock = time.perf_counter()
+        if trained_before and not state.best:
+            self._log({"epoch": 0}, self._judge(epoch=0)[0])
+            self._save()
         while not (stopped := self._reason_to_stop()):
             self._epoch(stop_asked)
         if rank() == 0:
@@ -313,48 +318,58 @@ class _Loop:
         return min(1.0, max(left, 0.0) / self.config.cooldown)
 
     def _validate(self, *, whole: bool) -> None:
-        """Judge the weights, keep them if they are the best so far, log, and save."""
+        """Judge the weights after an epoch, or a part of one; log, and save."""
         state, config = self.state, self.config
         totals = _over_processes(state.sums)
         count = max(totals.pop("count"), 1)
+        valid, is_best = self._judge(state.epoch)
+        if whole and not is_best:
+            state.bad_epochs += 1
+            if state.bad_epochs % config.patience == 0:
+                state.lr_scale *= config.lr_factor
+        figures = {
+            "epoch": state.epoch,
+            "seconds": round(state.seconds, 3),
+            "lr": self.optimizer.param_groups[0]["lr"],  # of the last step
+            **{f"train/{name}": value / count for name, value in totals.items()},
+            "examples_per_second": round(state.examples / state.training_seconds, 3),
+            "waiting_share": round(state.waiting_seconds / state.training_seconds, 5),
+        }
+        self._log(figures, valid)
+        if whole:
+            state.epoch, state.step, state.sums = state.epoch + 1, 0, {}
+        self._save()
+
+    def _judge(self, epoch: int) -> tuple[dict[str, float], bool]:
+        """Validate the weights and keep them if they are the best so far; tell whether."""
+        state, config = self.state, self.config
         valid = evaluate(
             self.model, self.task, self.valid_set,
             batch_size=config.chunk or config.batch_size, device=config.device,
         )  # fmt: skip
         if not math.isfinite(valid["loss"]):
             raise WorkError(
-                f"the validation loss became {valid['loss']} in epoch {state.epoch}: "
+                f"the validation loss became {valid['loss']} in epoch {epoch}: "
                 "look at the validation examples, or train with a lower rate"
             )
-        if not state.best or valid["loss"] < state.best["loss"]:
-            state.best, state.bad_epochs = {"epoch": state.epoch, **valid}, 0
+        is_best = not state.best or valid["loss"] < state.best["loss"]
+        if is_best:
+            state.best, state.bad_epochs = {"epoch": epoch, **valid}, 0
             self.best_weights = {
                 name: value.detach().cpu().clone()
                 for name, value in self.model.state_dict().items()
             }
-        elif whole:
-            state.bad_epochs += 1
-            if state.bad_epochs % config.patience == 0:
-                state.lr_scale *= config.lr_factor
         now, before = time.perf_counter(), self.clock
         state.seconds += gather(now - before)[0]
         self.clock = now
-        figures = {
-            "epoch": state.epoch,
-            "seconds": round(state.seconds, 3),
-            "lr": self.optimizer.param_groups[0]["lr"],  # of the last step
-            **{f"train/{name}": value / count for name, value in totals.items()},
-            **{f"valid/{name}": value for name, value in valid.items()},
-            "examples_per_second": round(state.examples / state.training_seconds, 3),
-            "waiting_share": round(state.waiting_seconds / state.training_seconds, 5),
-        }
+        return valid, is_best
+
+    def _log(self, figures: dict[str, Any], valid: dict[str, float]) -> None:
+        figures |= {f"valid/{name}": value for name, value in valid.items()}
         if rank() == 0:
             self.run_folder.log(figures)
             if self.report_epoch is not None:
                 self.report_epoch(figures)
-        if whole:
-            state.epoch, state.step, state.sums = state.epoch + 1, 0, {}
-        self._save()
 
     def _save(self) -> None:
         state = dict(vars(self.state))

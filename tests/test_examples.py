@@ -87,4 +87,4 @@ def test_a_policy_is_learned_from_a_users_own_files(
     arguments = ("mine", "--samples", 60, "--epochs", 2)
     out = run("learn_on_your_instances.py", *arguments, monkeypatch=monkeypatch, capfd=capfd)
     assert "train: 60 samples" in out and "accuracy on unseen instances: 0." in out
-    assert (home / "runs" / "mine-bgnn" / "policy.pt").is_file()
+    assert (home / "runs" / "mine-bgnn-small" / "policy.pt").is_file()

@@ -19,7 +19,7 @@ README = (ROOT / "README.md").read_text()
 # What makes the default test short: less of the same.
 LESS = {
     "collect": ["--samples", "20", "--jobs", "2"],
-    "train": ["--epochs", "1", "--batch-size", "10", "--size", "small", "--workers", "1"],
+    "train": ["--epochs", "1", "--batch-size", "10", "--workers", "1"],
     "evaluate": ["--count", "2", "--seeds", "1"],
     "generate": ["--count", "2"],
 }

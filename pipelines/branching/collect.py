@@ -42,6 +42,8 @@ PRESETS = {
 }
 # Where strong branching takes longer than on set cover, fewer samples fit into the same hour.
 SMALL_SAMPLES = {"facilities": 4_000, "indset": 1_000}
+# Settings that the `collection.json` of an older version does not have, and what it meant.
+_ADDED_LATER = {"first_episode": 0}
 _GRACE = 120.0  # seconds after its time limit when a solve counts as hanging
 
 
@@ -57,6 +59,7 @@ def collect(
     node_limit: int | None = None,
     time_limit: float = 3600.0,
     seed: int = 0,
+    first_episode: int = 0,
     jobs: int = 1,
     out: Path | str = "samples",
     name: str | None = None,
@@ -96,6 +99,7 @@ def collect(
             time_limit=time_limit,
             protocol=protocol,
             backend=backend,
+            first_episode=first_episode,
             instances=tuple(str(path) for path in _own_split(own, split)),
             data=str(data),
         )
@@ -168,7 +172,7 @@ def _refuse_if_other(store: Path, found: dict[str, Any], settings: dict[str, Any
             )
     for split in (split for split in SPLITS if split in settings and split in found):
         for key, value in settings[split].items():
-            if (was := found[split].get(key)) != value:
+            if (was := found[split].get(key, _ADDED_LATER.get(key))) != value:
                 shown = "other instances" if key == "instances" else f"{key} {was}, not {value}"
                 raise InputError(
                     f"{store} was collected with {shown} ({split}): choose another --out, "

@@ -41,6 +41,7 @@ class Plan:
     time_limit: float
     protocol: str
     backend: str
+    first_episode: int = 0
     instances: tuple[str, ...] = ()  # a user's own, of this split
     data: str = "data"
 
@@ -106,7 +107,7 @@ class Episodes:
     def _prefix(self) -> tuple[int, int]:
         """Return the last of the first episodes that suffice (or that are done), and their sum."""
         total = 0
-        for episode in itertools.count():
+        for episode in itertools.count(self.plan.first_episode):
             if total >= self.count or (episode not in self.done and episode not in self.failed):
                 return episode - 1, total
             total += self.done.get(episode, 0)
@@ -118,7 +119,7 @@ class Episodes:
 
     def to_do(self) -> Iterator[int]:
         """Yield the episodes to begin, in order, until those that are done suffice."""
-        for episode in itertools.count():
+        for episode in itertools.count(self.plan.first_episode):
             if self.is_satisfied():
                 return
             if episode not in self.done:
@@ -150,7 +151,9 @@ class Episodes:
         if self.plan.instances:
             limit = min(_BARREN, max(20, 2 * len(self.plan.instances)))
         recent = range(last, last - limit, -1)
-        if last + 1 >= limit and not any(self.done.get(episode, 0) for episode in recent):
+        if last + 1 - self.plan.first_episode >= limit and not any(
+            self.done.get(episode, 0) for episode in recent
+        ):
             failures = list(self.failed.values())
             why = (
                 f"{len(failures)} failed, the last with: {failures[-1]}"

@@ -29,7 +29,7 @@ def model_table() -> Table:
                 told.get("family") or "–",
                 _sizes(told.get("instances") or {}),
                 metadata["config"]["backbone"],
-                str(told.get("samples", {}).get("train", "–")),
+                str(_samples_seen(told) or "–"),
                 *(f"{accuracies[k]:.3f}" if k in accuracies else "–" for k in _ACCURACIES),
                 metadata["versions"]["learn2branch"],
                 f"{path.stat().st_size / 2**20:.1f}",
@@ -37,6 +37,13 @@ def model_table() -> Table:
         )
     columns = ["name", "family", "instances", "backbone", "samples", *_ACCURACIES]
     return Table("Shipped policies", [*columns, "made by", "MiB"], rows, words=4)
+
+
+def _samples_seen(provenance: dict[str, Any]) -> int:
+    """Return the samples that were trained on, those of the policy it started from included."""
+    before = provenance.get("start", {}).get("provenance", {})
+    here: int = provenance.get("samples", {}).get("train", 0)
+    return here + (_samples_seen(before) if before else 0)
 
 
 _ACCURACIES = ("acc@1", "acc@5", "acc@10")  # on the test split of its samples

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from learn2branch.errors import InputError
 
-BACKBONES = ("dualattn", "bgnn")
+# What a family's policies are called after: the backbone, and its size if that is not the full one.
+KINDS = ("dualattn", "dualattn-small", "bgnn", "bgnn-small")
 SCIP_DEFAULT = "relpscost"
 
 
@@ -35,14 +36,14 @@ class Choice:
 def find_choice(name: str, family: str | None = None, runs: Path | str = "runs") -> Choice:
     """Find what a name given by a user means; InputError names what could have been meant.
 
-    `dualattn` and `bgnn` are the newest local run of the family (`runs/<family>-<backbone>*`), else
-    the shipped policy; other names are a policy file or the folder of a run, one of SCIP's rules,
-    or a shipped policy.
+    A kind (`dualattn`, `bgnn-small`, …) is the newest local run of the family
+    (`runs/<family>-<kind>*`), else the shipped policy; other names are a policy file or the folder
+    of a run, one of SCIP's rules, or a shipped policy.
     """
     from learn2branch.policy import find_policy, shipped_policies
 
     path = Path(name)
-    if name in BACKBONES:
+    if name in KINDS:
         found = _of_family(name, family, Path(runs))
         if found is None:
             raise InputError(_missing(name, family))
@@ -61,20 +62,19 @@ def find_choice(name: str, family: str | None = None, runs: Path | str = "runs")
         return _policy(name, find_policy(name))
     shipped = f", a shipped policy ({', '.join(shipped_policies())})" if shipped_policies() else ""
     raise InputError(
-        f"there is no policy {name!r}: give a policy.pt, dualattn or bgnn{shipped}, or one of "
-        f"SCIP's rules ({', '.join(scip_rules())})"
+        f"there is no policy {name!r}: give a policy.pt, {', '.join(KINDS)}{shipped}, or one "
+        f"of SCIP's rules ({', '.join(scip_rules())})"
     )
 
 
 def find_choices(
     names: Iterable[str], family: str | None = None, runs: Path | str = "runs"
 ) -> list[Choice]:
-    """Find several; no names mean the defaults, of which bgnn may be missing."""
+    """Find several; no names mean dualattn, the other kinds that there are, and SCIP's default."""
     names = list(names)
     if not names:
-        names = ["dualattn", SCIP_DEFAULT]
-        if _of_family("bgnn", family, Path(runs)) is not None:
-            names.insert(1, "bgnn")
+        others = [kind for kind in KINDS[1:] if _of_family(kind, family, Path(runs)) is not None]
+        names = [KINDS[0], *others, SCIP_DEFAULT]
     choices = [find_choice(name, family, runs) for name in dict.fromkeys(names)]
     labels = [choice.label for choice in choices]
     return [
@@ -90,35 +90,37 @@ def newest_family(runs: Path | str = "runs") -> tuple[str, Path] | None:
     found = [
         (family, run)
         for family in FAMILIES
-        for backbone in BACKBONES
-        for run in _local(family, backbone, Path(runs))
+        for kind in KINDS
+        for run in _local(family, kind, Path(runs))
     ]
     return max(found, key=lambda pair: pair[1].stat().st_mtime, default=None)
 
 
-def _local(family: str, backbone: str, runs: Path) -> list[Path]:
-    files = (run / "policy.pt" for run in runs.glob(f"{family}-{backbone}*"))
-    return [file for file in files if file.is_file()]
+def _local(family: str, kind: str, runs: Path) -> list[Path]:
+    """Return the policies of the runs of a kind: those whose names begin with no longer one."""
+    longer = tuple(f"{family}-{other}" for other in KINDS if other.startswith(f"{kind}-"))
+    folders = (run for run in runs.glob(f"{family}-{kind}*") if not run.name.startswith(longer))
+    return [run / "policy.pt" for run in folders if (run / "policy.pt").is_file()]
 
 
-def _of_family(backbone: str, family: str | None, runs: Path) -> Path | None:
+def _of_family(kind: str, family: str | None, runs: Path) -> Path | None:
     from learn2branch.policy import shipped_policies
 
     if family is None:
         return None
-    if local := _local(family, backbone, runs):
+    if local := _local(family, kind, runs):
         return max(local, key=lambda path: path.stat().st_mtime)
-    return shipped_policies().get(f"{family}-{backbone}")
+    return shipped_policies().get(f"{family}-{kind}")
 
 
-def _missing(backbone: str, family: str | None) -> str:
+def _missing(kind: str, family: str | None) -> str:
     if family is None:
         return (
-            f"{backbone} needs a family: give a name such as setcover-{backbone} (l2b models lists "
-            "them), a run or a policy.pt"
+            f"{kind} needs a family: give a name such as setcover-{kind} (l2b models lists them), "
+            "a run or a policy.pt"
         )
     return (
-        f"there is no {backbone} policy for {family}, neither in runs/ nor shipped: train one "
+        f"there is no {kind} policy for {family}, neither in runs/ nor shipped: train one "
         f"(l2b train --problem {family}), or give a policy.pt"
     )
 

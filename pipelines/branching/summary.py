@@ -20,7 +20,7 @@ from learn2branch.metrics import (
     mean_deviation_percent,
     shifted_geometric_mean,
 )
-from pipelines.branching.policies import BACKBONES, SCIP_DEFAULT
+from pipelines.branching.policies import KINDS, SCIP_DEFAULT
 from pipelines.branching.results import Row
 
 LEVEL = 0.05  # of significance
@@ -154,8 +154,8 @@ def _order(names: Iterable[str]) -> tuple[str, ...]:
     from solver_plugins.solve import scip_rules
 
     def place(name: str) -> tuple[int, int, str]:
-        if name in BACKBONES:
-            return 0, BACKBONES.index(name), ""
+        if name in KINDS:
+            return 0, KINDS.index(name), ""
         if name not in scip_rules():
             return 1, 0, ""  # as they came
         return 2, int(name != SCIP_DEFAULT), name

@@ -16,12 +16,13 @@ from typing import Any
 import torch
 
 from instances import FAMILIES
+from learn2branch.backbones.registry import BACKBONES
 from learn2branch.data_parallel import gather, launch, process_group, rank
 from learn2branch.errors import InputError, WorkError
 from learn2branch.imitation import Imitation, SampleSet, baselines
 from learn2branch.kernels import keep_memory
 from learn2branch.models import GraphModel, build_model
-from learn2branch.policy import export_policy, load_policy
+from learn2branch.policy import export_policy, load_model, load_policy
 from learn2branch.runs import Run, replace_file
 from learn2branch.training import Progress, TrainingConfig, evaluate
 from learn2branch.training import train as train_model
@@ -42,6 +43,7 @@ class Settings:
     model: str = "dualattn"
     size: str = "full"
     soft_targets: float = 0.0  # temperature; 0 trains towards the expert's choice alone
+    start: str = ""  # a policy to begin with, which then decides model and size
 
 
 @dataclass(frozen=True)
@@ -64,9 +66,10 @@ def train(
     samples: Path | str | None = None,
     *,
     instances: Sequence[str | Path] = (),
-    model: str = "dualattn",
-    size: str = "full",
+    model: str | None = None,
+    size: str | None = None,
     soft_targets: float = 0.0,
+    start: Path | str = "",
     training: TrainingConfig | None = None,
     workers: int = 1,
     run: Path | str | None = None,
@@ -76,10 +79,14 @@ def train(
 
     Without `samples` the collection of `problem` under `samples/` is used, that of a user's own
     `instances`, or the newest one there. `run` names the run folder; without it that is
-    `runs/<collection>-<model>`, with a number if there is a finished one.
+    `runs/<collection>-<model>`, with the size if small and a number if there is a finished one. The
+    model is "dualattn" in size "full" unless told otherwise, or with `start` that of a policy, a
+    file or a shipped one, whose weights and normaliser it begins with.
     """
     folder = Path(samples) if samples else find_collection(problem, instances)
-    settings = Settings(str(folder), model, size, soft_targets)
+    if start:
+        model, size = _model_of(start, model, size)
+    settings = Settings(str(folder), model or "dualattn", size or "full", soft_targets, str(start))
     config = training or TrainingConfig()
     # What is wrong is said here, before processes are started.
     sets = _open(folder, config)
@@ -128,6 +135,21 @@ def find_collection(
     return found[-1].parent
 
 
+def _model_of(start: Path | str, model: str | None, size: str | None) -> tuple[str, str]:
+    """Return backbone and size of a policy to start from; refuse another kind than asked for."""
+    config = load_model(start).config
+    backbone: str = config["backbone"]
+    if config["task"] != "state":
+        raise InputError(f"{start} does not branch, it is for the task {config['task']}")
+    if model not in (None, backbone):
+        raise InputError(f"{start} is a {backbone}, not a {model}: leave --model out")
+    known = BACKBONES[backbone].SIZES
+    found = next((s for s in known if build_model(backbone, size=s).config == config), "own")
+    if size not in (None, found):
+        raise InputError(f"{start} is of size {found}, not {size}: leave --size out")
+    return backbone, found
+
+
 def _open(folder: Path, config: TrainingConfig) -> tuple[SampleSet, SampleSet, SampleSet]:
     if not folder.is_dir():
         raise InputError(f"there is no folder {folder}: run l2b collect first")
@@ -142,7 +164,8 @@ def _open(folder: Path, config: TrainingConfig) -> tuple[SampleSet, SampleSet, S
 
 def _run_folder(runs: Path, samples: Path, settings: Settings, config: TrainingConfig) -> Path:
     """Return the folder of an unfinished run of the same settings, or the next free one."""
-    name = f"{samples.name}-{settings.model}"
+    size = "" if settings.size == "full" else f"-{settings.size}"
+    name = f"{samples.name}-{settings.model}{size}"
     number = 1
     while True:
         folder = runs / (name if number == 1 else f"{name}-{number}")
@@ -152,7 +175,8 @@ def _run_folder(runs: Path, samples: Path, settings: Settings, config: TrainingC
         if not run.policy_path.exists() and run.config_path.exists():
             found = run.read_config()
             begun = found.get("training", {})
-            if found.get("data") == asdict(settings) and not config.conflict_with(begun):
+            data = {"start": "", **found.get("data", {})}  # which older runs do not have
+            if data == asdict(settings) and not config.conflict_with(begun):
                 return folder
         number += 1
 
@@ -173,13 +197,16 @@ def _train_in_group(settings: Settings, config: TrainingConfig, run: Run) -> Tra
         for problem in samples.problems:
             say(f"left out: {problem}")
     torch.manual_seed(config.seed)
-    model = build_model(settings.model, task="state", size=settings.size)
-    if not run.checkpoint_path.exists():
+    if settings.start:
+        model = load_model(settings.start)
+    else:
+        model = build_model(settings.model, task="state", size=settings.size)
+    if run.checkpoint_path.exists():
+        say(f"going on with {run.folder}")
+    elif not settings.start:
         say("fitting the normaliser")
         step = max(1, math.ceil(len(train_set) / _NORMALISER_SAMPLES))
         model.fit_normaliser(train_set[i].state for i in range(0, len(train_set), step))
-    else:
-        say(f"going on with {run.folder}")
     task = Imitation(settings.soft_targets)
     say(
         f"training {settings.model} on {len(train_set)} samples of {settings.samples}, "
@@ -194,6 +221,7 @@ def _train_in_group(settings: Settings, config: TrainingConfig, run: Run) -> Tra
             config,
             run.folder,
             settings={"data": asdict(settings), "model": model.config},
+            trained_before=bool(settings.start),
             report=lambda state: progress.advance(note=_live_line(state)),
             report_epoch=_say_epoch,
         )
@@ -224,11 +252,16 @@ def _live_line(state: Progress) -> str:
 
 
 def _say_epoch(figures: dict[str, Any]) -> None:
+    valid = (
+        f"valid loss {figures['valid/loss']:.4f}, acc@1 {100 * figures['valid/acc@1']:.1f} %, "
+        f"acc@5 {100 * figures['valid/acc@5']:.1f} %"
+    )
+    if figures["epoch"] == 0:
+        say(f"at the start: {valid}")
+        return
     say(
-        f"epoch {figures['epoch']}: train loss {figures['train/loss']:.4f}, valid loss "
-        f"{figures['valid/loss']:.4f}, acc@1 {100 * figures['valid/acc@1']:.1f} %, acc@5 "
-        f"{100 * figures['valid/acc@5']:.1f} %, rate {figures['lr']:.2g}, "
-        f"{figures['seconds']:.0f} s"
+        f"epoch {figures['epoch']}: train loss {figures['train/loss']:.4f}, {valid}, "
+        f"rate {figures['lr']:.2g}, {figures['seconds']:.0f} s"
     )
 
 
@@ -257,6 +290,9 @@ def _export(
         "valid": trained.best,
         "test": trained.test,
     }
+    if settings.start:
+        before = load_policy(settings.start).metadata["provenance"]
+        provenance["start"] = {"policy": Path(settings.start).name, "provenance": before}
     export_policy(model, run.policy_path, provenance=provenance)
 
 

@@ -43,6 +43,13 @@ from pipelines.cli import options
     help="Seconds an episode; a net for bad cases: one that meets it depends on the machine.",
 )
 @options.seed
+@click.option(
+    "--first-episode",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="Begin where another collection ended: the same seed, other instances.",
+)
 @options.jobs
 @options.out("samples")
 @click.option("--name", help="Folder under --out.  [default: the family, or 'own']")
@@ -79,6 +86,7 @@ def collect(
     expert_prob: float | None,
     time_limit: float,
     seed: int,
+    first_episode: int,
     jobs: int,
     out: Path,
     name: str | None,
@@ -109,6 +117,7 @@ def collect(
         expert_probability=expert_prob,
         time_limit=time_limit,
         seed=seed,
+        first_episode=first_episode,
         jobs=jobs,
         out=out,
         name=name,

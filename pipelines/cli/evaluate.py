@@ -19,10 +19,10 @@ from pipelines.cli import options
     "policies",
     multiple=True,
     metavar="NAME_OR_FILE",
-    help="Who branches; repeat for several: dualattn, bgnn (the family's newest run, else the "
-    "shipped policy), a policy.pt, or one of SCIP's rules (relpscost, vanillafullstrong, "
-    "fullstrong, pscost, mostinf, random, …). Default: dualattn, bgnn where there is one, and "
-    "relpscost.",
+    help="Who branches; repeat for several: dualattn, dualattn-small, bgnn (the family's newest "
+    "run, else the shipped policy), a policy.pt, or one of SCIP's rules (relpscost, "
+    "vanillafullstrong, fullstrong, pscost, mostinf, random, …). Default: dualattn, the others "
+    "where there is one, and relpscost.",
 )
 @options.preset
 @options.split

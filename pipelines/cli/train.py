@@ -36,6 +36,12 @@ from pipelines.cli import options
     metavar="TEMPERATURE",
     help="Train towards all good candidates by the expert's scores; 0 for its choice alone.",
 )
+@click.option(
+    "--start",
+    metavar="NAME_OR_FILE",
+    help="Begin with the weights of a shipped policy (setcover, setcover-bgnn, …) or of a "
+    "policy.pt; its backbone and size stay.",
+)
 @click.option("--seed", type=click.IntRange(min=0), help="Everything follows.  [default: 0]")
 @click.option("--device", help="cpu, cuda, …  [default: cuda where there is one]")
 @click.option(
@@ -52,7 +58,8 @@ from pipelines.cli import options
 @click.option(
     "--out",
     type=click.Path(path_type=Path),
-    help="Run folder; goes on with it if there is one.  [default: runs/COLLECTION-MODEL]",
+    help="Run folder; goes on with it if there is one.  [default: runs/COLLECTION-MODEL, or "
+    "…-MODEL-small]",
 )
 @options.verbosity
 def train(
@@ -62,6 +69,7 @@ def train(
     model: str,
     size: str,
     soft_targets: float,
+    start: str | None,
     device: str | None,
     workers: int | None,
     config_file: Path | None,
@@ -103,11 +111,12 @@ def train(
         problem,
         samples,
         instances=instances,
-        model=model if given("model") else data.get("model", model),
-        size=size if given("size") else data.get("size", size),
+        model=model if given("model") else data.get("model"),
+        size=size if given("size") else data.get("size"),
         soft_targets=soft_targets
         if given("soft_targets")
         else data.get("soft_targets", soft_targets),
+        start=start or data.get("start", ""),
         training=TrainingConfig.from_dict(training),
         workers=workers,
         run=out,

@@ -47,10 +47,10 @@ def test_collect_then_train_with_no_further_options_gives_a_policy(folder: Path)
     assert "samples/setcover/valid: 4 samples" in said and "0 refused" in said
     fast = ["train", "--epochs", "1", "--batch-size", "8", "--workers", "1", "--size", "small"]
     said = l2b(folder, *fast)
-    assert "runs/setcover-dualattn/policy.pt: 1 epochs" in said
+    assert "runs/setcover-dualattn-small/policy.pt: 1 epochs" in said
     for row in ("policy", "random", "most fractional", "pseudocost"):
         assert f"\n{row}" in said
-    run = folder / "runs/setcover-dualattn"
+    run = folder / "runs/setcover-dualattn-small"
     figures = json.loads((run / "metrics.jsonl").read_text())
     assert figures["valid/acc@10"] >= figures["valid/acc@1"] >= 0
     assert {path.name for path in run.iterdir()} >= {
@@ -58,9 +58,11 @@ def test_collect_then_train_with_no_further_options_gives_a_policy(folder: Path)
         "test.json",
     }  # fmt: skip
     # The written configuration is enough to do it again.
-    said = l2b(folder, "train", "--config", "runs/setcover-dualattn/config.toml", "--workers", "1")
-    assert "runs/setcover-dualattn-2/policy.pt: 1 epochs" in said
-    assert (folder / "runs/setcover-dualattn-2/test.json").read_text() == (
+    said = l2b(
+        folder, "train", "--config", "runs/setcover-dualattn-small/config.toml", "--workers", "1"
+    )
+    assert "runs/setcover-dualattn-small-2/policy.pt: 1 epochs" in said
+    assert (folder / "runs/setcover-dualattn-small-2/test.json").read_text() == (
         run / "test.json"
     ).read_text()
 

@@ -55,6 +55,27 @@ def test_the_store_depends_on_the_seed_alone(covers: Path, tmp_path: Path) -> No
     assert sum(len(read_shard(path).samples) for path in (one / "train").glob("*.npz")) == 12
 
 
+def test_two_collections_that_follow_each_other_are_one(covers: Path, tmp_path: Path) -> None:
+    settings = {"instances": [covers], "splits": ["train"], "jobs": 1, "seed": 4, **FAST}
+    whole, _ = collect(samples=15, out=tmp_path / "whole", **settings)
+    front, _ = collect(samples=6, out=tmp_path / "front", **settings)
+    begun = len(list((front / "train").glob("*.npz")))
+    rest, counts = collect(samples=6, first_episode=begun, out=tmp_path / "rest", **settings)
+    found = {path.name for path in (rest / "train").glob("*.npz")}
+    assert counts["train"].samples == 6 and f"episode-{begun:06d}.npz" == min(found)
+    assert len(found) > 1
+    for name in found - {max(found)}:  # the last is cut to its collection's own count
+        assert (rest / "train" / name).read_bytes() == (whole / "train" / name).read_bytes()
+    # A store of a version that did not know first episodes goes on.
+    path = front / "collection.json"
+    old = json.loads(path.read_text())
+    del old["train"]["first_episode"]
+    path.write_text(json.dumps(old))
+    collect(samples=6, out=tmp_path / "front", **settings)
+    with pytest.raises(InputError, match="first_episode 0, not 2"):
+        collect(samples=6, first_episode=2, out=tmp_path / "front", **settings)
+
+
 def test_ray_collects_the_same_store(covers: Path, tmp_path: Path) -> None:
     pytest.importorskip("ray")
     settings = {"instances": [covers], "samples": 6, "jobs": 2, "seed": 4, **FAST}

@@ -206,6 +206,11 @@ def test_a_backbone_means_the_newest_run_of_the_family(home: Path, tmp_path: Pat
     found = find_choice("dualattn", "mknapsack", runs)
     assert found.file == runs / "mknapsack-dualattn-2" / "policy.pt" and found.label == "dualattn"
     assert [c.label for c in find_choices([], "mknapsack", runs)] == ["dualattn", "relpscost"]
+    # A newer run of the small size is another kind of policy.
+    shutil.copytree(home / "runs" / "setcover-dualattn", runs / "mknapsack-dualattn-small-3")
+    assert find_choice("dualattn", "mknapsack", runs) == found
+    labels = [c.label for c in find_choices([], "mknapsack", runs)]
+    assert labels == ["dualattn", "dualattn-small", "relpscost"]
     both = find_choices([], "setcover", home / "runs")
     assert [c.label for c in both] == ["dualattn", "bgnn", "relpscost"]
 

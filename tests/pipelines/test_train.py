@@ -16,11 +16,13 @@ from learn2branch.errors import InputError, WorkError
 from learn2branch.features import STATE
 from learn2branch.graph import BipartiteGraph
 from learn2branch.imitation import Imitation, SampleBatch, SampleSet, accuracies, baselines
-from learn2branch.policy import load_model, load_policy
+from learn2branch.models import build_model
+from learn2branch.policy import export_policy, load_model, load_policy
 from learn2branch.runs import Run
 from learn2branch.samples import Sample
 from learn2branch.shards import Shard, write_shard
 from learn2branch.training import TrainingConfig
+from pipelines.branching.models import _samples_seen
 from pipelines.branching.train import find_collection, show, train
 
 ROOT = Path(__file__).parents[2]
@@ -88,7 +90,7 @@ def test_a_policy_is_learned_exported_and_far_above_the_baselines(
 ) -> None:
     config = TrainingConfig(epochs=25, batch_size=16, lr=5e-3)
     trained = train(samples=store, size="small", training=config, runs=tmp_path / "runs")
-    assert trained.folder == tmp_path / "runs" / "toys-dualattn"
+    assert trained.folder == tmp_path / "runs" / "toys-dualattn-small"
     assert set(trained.test) == {"policy", "random", "most fractional", "pseudocost"}
     best_baseline = max(trained.test[name]["acc@1"] for name in trained.test if name != "policy")
     assert trained.test["policy"]["acc@1"] > best_baseline + 0.3
@@ -101,7 +103,7 @@ def test_a_policy_is_learned_exported_and_far_above_the_baselines(
     torch.testing.assert_close(policy(*test_set[0].state.tensors()), scores, rtol=1e-3, atol=1e-4)
     # A finished run is left alone: the next one gets a number.
     again = train(samples=store, runs=tmp_path / "runs", **SMALL)
-    assert again.folder.name == "toys-dualattn-2"
+    assert again.folder.name == "toys-dualattn-small-2"
 
 
 def test_a_stopped_run_goes_on_with_more_time_but_not_with_another_rate(
@@ -115,6 +117,35 @@ def test_a_stopped_run_goes_on_with_more_time_but_not_with_another_rate(
     assert other.folder != stopped.folder
     longer = train(samples=store, size="small", training=more, runs=tmp_path)
     assert (longer.folder, longer.epochs) == (stopped.folder, 2)
+
+
+def test_a_training_starts_from_a_policy_and_ends_no_worse(store: Path, tmp_path: Path) -> None:
+    config = TrainingConfig(epochs=5, batch_size=16, lr=5e-3)
+    first = train(samples=store, size="small", training=config, run=tmp_path / "first")
+    ruinous = replace(config, epochs=1, lr=10.0)
+    second = train(samples=store, start=first.policy, training=ruinous, run=tmp_path / "second")
+    assert second.best["epoch"] == 0
+    assert second.best["loss"] == pytest.approx(first.best["loss"], rel=1e-4)
+    weights, before = (load_model(trained.policy).state_dict() for trained in (second, first))
+    assert all(torch.equal(weights[name], before[name]) for name in before)
+    assert [line["epoch"] for line in Run(second.folder).metrics()] == [0, 1]
+    more = replace(config, lr=1e-3)
+    third = train(samples=store, start=second.policy, training=more, run=tmp_path / "third")
+    assert third.best["epoch"] > 0 and third.best["loss"] < first.best["loss"]
+    told = load_policy(third.policy).metadata["provenance"]
+    assert told["start"]["policy"] == "policy.pt" and _samples_seen(told) == 3 * 192
+
+
+def test_a_start_of_another_kind_is_refused(store: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="setcover-bgnn is a bgnn, not a dualattn"):
+        train(samples=store, start="setcover-bgnn", model="dualattn")
+    with pytest.raises(InputError, match="of size full, not small"):
+        train(samples=store, start="setcover", size="small")
+    element = export_policy(build_model("bgnn", task="element"), tmp_path / "element.pt")
+    with pytest.raises(InputError, match="for the task element"):
+        train(samples=store, start=element)
+    with pytest.raises(InputError, match="there is no policy nothing"):
+        train(samples=store, start="nothing")
 
 
 def test_two_processes_train_as_one(store: Path, tmp_path: Path) -> None:
@@ -144,8 +175,8 @@ def test_torchrun_trains_as_one_process_into_one_folder(store: Path, tmp_path: P
         check=True,
         timeout=300,
     )  # fmt: skip
-    assert [path.name for path in (tmp_path / "runs").iterdir()] == ["toys-bgnn"]
-    two = Run(tmp_path / "runs" / "toys-bgnn")
+    assert [path.name for path in (tmp_path / "runs").iterdir()] == ["toys-bgnn-small"]
+    two = Run(tmp_path / "runs" / "toys-bgnn-small")
     assert load_policy(two.policy_path).metadata["task"] == "state"
     for name in ("train/loss", "valid/loss"):
         assert two.metrics()[0][name] == pytest.approx(Run(one.folder).metrics()[0][name], rel=1e-2)
