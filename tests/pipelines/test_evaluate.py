@@ -212,12 +212,12 @@ def test_a_backbone_means_the_newest_run_of_the_family(home: Path, tmp_path: Pat
     labels = [c.label for c in find_choices([], "mknapsack", runs)]
     assert labels == ["dualattn", "dualattn-small", "relpscost"]
     both = find_choices([], "setcover", home / "runs")
-    assert [c.label for c in both] == ["dualattn", "bgnn", "relpscost"]
+    assert [c.label for c in both] == ["dualattn", "dualattn-small", "bgnn", "relpscost"]
 
 
 def test_without_a_run_a_backbone_means_the_shipped_policy(tmp_path: Path) -> None:
     found = find_choices([], "setcover", tmp_path)
-    assert [c.label for c in found] == ["dualattn", "bgnn", "relpscost"]
+    assert [c.label for c in found] == ["dualattn", "dualattn-small", "bgnn", "relpscost"]
     assert found[0].file == shipped_policies()["setcover-dualattn"]
     assert found[0].origin.startswith("shipped setcover-dualattn (")
 
