@@ -197,8 +197,12 @@ def _train_in_group(settings: Settings, config: TrainingConfig, run: Run) -> Tra
         for problem in samples.problems:
             say(f"left out: {problem}")
     torch.manual_seed(config.seed)
+    start: dict[str, Any] = {}
     if settings.start:
         model = load_model(settings.start)
+        # Read now: the file may be replaced or gone when the training ends.
+        before = load_policy(settings.start).metadata["provenance"]
+        start = {"start": {"policy": Path(settings.start).name, "provenance": before}}
     else:
         model = build_model(settings.model, task="state", size=settings.size)
     if run.checkpoint_path.exists():
@@ -234,7 +238,7 @@ def _train_in_group(settings: Settings, config: TrainingConfig, run: Run) -> Tra
     if rank() == 0:
         trained.test.update(baselines(test_set))
         counts = {"train": len(train_set), "valid": len(valid_set), "test": len(test_set)}
-        _export(model.cpu(), run, settings, config, trained, counts)
+        _export(model.cpu(), run, settings, config, trained, counts, start)
         _check(model, run, test_set)
         replace_file(run.folder / TEST, (json.dumps(trained.test, indent=1) + "\n").encode())
     return trained
@@ -272,6 +276,7 @@ def _export(
     config: TrainingConfig,
     trained: Trained,
     counts: dict[str, int],
+    start: dict[str, Any],
 ) -> None:
     file = Path(settings.samples) / COLLECTION
     collection = json.loads(file.read_text()) if file.exists() else {}
@@ -289,10 +294,8 @@ def _export(
         "seconds": round(trained.seconds, 1),
         "valid": trained.best,
         "test": trained.test,
+        **start,
     }
-    if settings.start:
-        before = load_policy(settings.start).metadata["provenance"]
-        provenance["start"] = {"policy": Path(settings.start).name, "provenance": before}
     export_policy(model, run.policy_path, provenance=provenance)
 
 
