@@ -7,7 +7,7 @@ over runs (means, wins, intervals, tests) are NumPy; accuracies, needed in train
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -236,7 +236,7 @@ def performance_profile(costs: ArrayLike) -> tuple[Floats, Floats]:
 class Difference:
     """A policy against a baseline on the same instances, as a ratio: below 1 is less than it."""
 
-    ratio: float  # geometric mean of (policy + shift) / (baseline + shift), instances alike
+    ratio: float  # quotient of the shifted geometric means, instances alike
     low: float  # 95 % interval of the ratio, bootstrap over instances
     high: float
     p_value: float  # paired Wilcoxon signed-rank test over instances, two-sided
@@ -250,30 +250,43 @@ def compare(groups: Sequence[tuple[ArrayLike, ArrayLike]], shift: float = 1.0) -
     instance are not independent, so they are averaged (in the log) before anything is tested.
     """
     logs = []
-    for policy, baseline in groups:
-        a = np.asarray(policy, dtype=np.float64) + shift
-        b = np.asarray(baseline, dtype=np.float64) + shift
-        if a.shape != b.shape or a.size == 0:
-            raise ValueError(f"runs are not paired: {a.shape} against {b.shape}")
-        logs.append(float(np.mean(np.log(a) - np.log(b))))
+    for pair in groups:
+        policy, baseline = (np.asarray(values, dtype=np.float64) + shift for values in pair)
+        if policy.shape != baseline.shape or policy.size == 0:
+            raise ValueError(f"runs are not paired: {policy.shape} against {baseline.shape}")
+        logs.append([np.log(policy).mean(), np.log(baseline).mean()])
     if not logs:
         return Difference(math.nan, math.nan, math.nan, math.nan, 0)
-    low, high = bootstrap_interval(logs)
-    return Difference(
-        math.exp(float(np.mean(logs))), math.exp(low), math.exp(high), wilcoxon(logs), len(logs)
-    )
+    table = np.array(logs)  # (instances, 2)
+
+    def ratio(mean_logs: Floats) -> Floats:
+        means = np.exp(mean_logs) - shift
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.asarray(means[..., 0] / means[..., 1])
+
+    low, high = bootstrap_interval(table, ratio)
+    p_value = wilcoxon(table[:, 0] - table[:, 1])
+    return Difference(float(ratio(table.mean(axis=0))), low, high, p_value, len(table))
 
 
 def bootstrap_interval(
-    values: ArrayLike, level: float = 0.95, resamples: int = 10_000, seed: int = 0
+    values: ArrayLike,
+    of_means: Callable[[Floats], Floats] = lambda means: means,
+    level: float = 0.95,
+    resamples: int = 10_000,
+    seed: int = 0,
 ) -> tuple[float, float]:
-    """Return the percentile bootstrap interval of a mean; the same seed gives the same interval."""
+    """Return the percentile bootstrap interval of a mean, or of what `of_means` makes of means.
+
+    values: (n,) or (n, k), n draws; a function of the means gets them as (resamples, k). The same
+    seed gives the same interval.
+    """
     array = np.asarray(values, dtype=np.float64)
-    if array.size < 2:
+    if len(array) < 2:
         return math.nan, math.nan
     rng = np.random.default_rng(seed)
-    means = array[rng.integers(0, array.size, (resamples, array.size))].mean(axis=1)
-    low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
+    means = array[rng.integers(0, len(array), (resamples, len(array)))].mean(axis=1)
+    low, high = np.quantile(of_means(means), [(1 - level) / 2, (1 + level) / 2])
     return float(low), float(high)
 
 

@@ -71,13 +71,14 @@ def overview(groups: Sequence[Group]) -> Picture:
             )  # fmt: skip
         axes.axvline(1.0, color=_SOFT, linewidth=1, zorder=0)
         axes.set_xscale("log")
-        axes.set_xlabel(f"{measure.name} ({' or '.join(baselines)} = 1)")
+        axes.set_xlabel(f"{measure.name}, {' or '.join(baselines)} = 1")
         axes.grid(visible=False, axis="y")
         for place in range(1, len(groups)):
             axes.axhline(place - 0.5, color=_LINE, linewidth=0.6)
         axes.set_ylim(len(groups) - 0.5, -0.5)
         _plain_ticks(axes, axes.xaxis)
     panels[0].set_yticks(range(len(groups)), [group.title for group in groups])
+    figure.supxlabel("left is better; lines are 95 % intervals", fontsize=9, color=_SOFT)
     _legend(figure, panels[0], columns=4)
     return Picture(
         figure,
@@ -228,7 +229,8 @@ def _legend(figure: Figure, axes: Axes, columns: int = 0) -> None:
 def _plain_ticks(axes: Axes, axis: Any) -> None:
     """Write 20, not 2 × 10¹; where few decades are shown, also their parts."""
     low, high = axes.get_xlim() if axis is axes.xaxis else axes.get_ylim()
-    shown = range(1, 10) if high / low < 3 else (1, 2, 5) if high / low < 100 else (1,)
+    parts = {3: range(1, 10), 10: (1, 2, 3, 5, 7), 100: (1, 2, 5)}
+    shown = next((marks for span, marks in parts.items() if high / low < span), (1,))
     axis.set_major_locator(LogLocator(subs=tuple(map(float, shown))))
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
     axis.set_minor_formatter(NullFormatter())

@@ -110,9 +110,10 @@ def difference_table(group: Group) -> Table:
         f"Against {group.baseline}: {group.title}",
         ["measure", "policy", "ratio", "95 % interval", "p", f"than {group.baseline}"],
         rows,
-        f"Ratio of geometric means to {group.baseline}; below 1 is better. Interval: bootstrap "
-        f"over {_counted(len(group.instances), 'instance')}. p: paired Wilcoxon test over "
-        f"instances, adjusted for the {_counted(len(cases), 'comparison')} of this table (Holm).",
+        f"Ratio to {group.baseline}'s geometric mean (of the time: 1-shifted); below 1 is better. "
+        f"Interval: bootstrap over {_counted(len(group.instances), 'instance')}. p: paired "
+        f"Wilcoxon test over instances, adjusted for the "
+        f"{_counted(len(cases), 'comparison')} of this table (Holm).",
         words=2,
         strong="significantly less.",
     )

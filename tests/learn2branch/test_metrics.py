@@ -146,6 +146,13 @@ def test_a_constant_factor_is_found_and_significant() -> None:
     assert difference.p_value < 1e-6 and difference.instances == 30
 
 
+def test_a_ratio_is_the_quotient_of_the_means_that_a_table_shows() -> None:
+    policy, baseline = [[0.5, 2.0], [7.0, 30.0]], [[1.0, 3.0], [9.0, 20.0]]
+    means = [metrics.shifted_geometric_mean(values) for values in (policy, baseline)]
+    difference = metrics.compare(list(zip(policy, baseline, strict=True)))
+    assert difference.ratio == pytest.approx(means[0] / means[1])
+
+
 def test_intervals_cover_and_tests_keep_their_level_when_nothing_differs() -> None:
     rng = np.random.default_rng(1)
     covered = rejected = 0
