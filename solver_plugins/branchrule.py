@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from pyscipopt import SCIP_RESULT, SCIP_STAGE, Branchrule, Model
+from pyscipopt import SCIP_LPSOLSTAT, SCIP_RESULT, SCIP_STAGE, Branchrule, Model
 from torch import Tensor
 
 from learn2branch.errors import InputError
@@ -29,20 +29,21 @@ Policy = Callable[..., Tensor]
 
 _TIMED_STAGES = (SCIP_STAGE.PRESOLVING, SCIP_STAGE.PRESOLVED, SCIP_STAGE.SOLVING, SCIP_STAGE.SOLVED)
 
+_NAME = "learn2branch"  # among SCIP's rules
 # Above every rule that SCIP has by default.
 PRIORITY = 536_870_911
 
 
 @dataclass
 class Statistics:
-    """What a rule has done so far in its solve or solves."""
+    """What a rule has done so far in its solve, or in all solves of its model."""
 
     decisions: int = 0  # nodes it branched on
     fallbacks: Counter[str] = field(default_factory=Counter)  # nodes left to SCIP, by cause
     observation_seconds: float = 0.0
     inference_seconds: float = 0.0
     branching_seconds: float = 0.0
-    solving_seconds: float = 0.0  # of SCIP's solve, all included
+    solving_seconds: float = 0.0  # of SCIP, all included
 
     @property
     def seconds(self) -> float:
@@ -92,6 +93,7 @@ class NeuralBranchrule(Branchrule):
         self.threads = threads
         self.strict = strict
         self._statistics = Statistics()
+        self._earlier_seconds = 0.0  # of the model's solves before this one
         self._freed = False
         self._weak_model: weakref.ref[Model] | None = None
         self.error: Exception | None = None  # the last one that cost a decision
@@ -122,10 +124,14 @@ class NeuralBranchrule(Branchrule):
         """What the rule has done so far, also while the solve runs."""
         model = None if self._freed else self.model
         if model is not None and model.getStage() in _TIMED_STAGES:
-            self._statistics.solving_seconds = model.getSolvingTime()
+            self._statistics.solving_seconds = self._earlier_seconds + model.getSolvingTime()
         return self._statistics
 
     # SCIP's callbacks. Returning DIDNOTRUN hands the node to the rule with the next priority.
+
+    def branchinit(self) -> None:
+        """Begin a solve of the model: SCIP's clock starts anew."""
+        self._earlier_seconds = self._statistics.solving_seconds
 
     def branchexeclp(self, allowaddcons: bool) -> dict[str, Any]:
         """Branch at a node with a fractional LP solution."""
@@ -135,11 +141,14 @@ class NeuralBranchrule(Branchrule):
             return self._leave_to_scip(cause.args[0], cause.__cause__ or cause)
         except Exception as error:
             return self._leave_to_scip("exception", error)
+        except KeyboardInterrupt:  # as SCIP itself answers Ctrl-C: the solve ends with what it has
+            self.model.interruptSolve()
+            return {"result": SCIP_RESULT.DIDNOTRUN}
         self._statistics.decisions += 1
         return {"result": SCIP_RESULT.BRANCHED}
 
     def branchexecps(self, allowaddcons: bool) -> dict[str, Any]:
-        """Leave a node without an LP solution to SCIP: there is no state to observe."""
+        """Leave a node without a fractional LP solution to SCIP: there are no LP candidates."""
         self._statistics.fallbacks["no LP solution"] += 1
         return {"result": SCIP_RESULT.DIDNOTRUN}
 
@@ -150,6 +159,8 @@ class NeuralBranchrule(Branchrule):
 
     def branchexitsol(self) -> None:
         """Drop what was kept of this solve, or of this run where SCIP restarts."""
+        if (model := self.model) is not None:
+            self._statistics.solving_seconds = self._earlier_seconds + model.getSolvingTime()
         self._observer = Observer()
         self._edges = self._edges_on_device = None
 
@@ -163,6 +174,8 @@ class NeuralBranchrule(Branchrule):
             raise _Fallback("time share")
         if self._other_schema:
             raise _Fallback("schema", "the policy was made for other features")
+        if self.model.getLPSolstat() != SCIP_LPSOLSTAT.OPTIMAL:  # unbounded, say
+            raise _Fallback("no LP solution")
         # Only candidates of the highest branching priority may be chosen; SCIP lists them first.
         variables, _, _, _, num_allowed, _ = self.model.getLPBranchCands()
         if num_allowed == 0:
@@ -245,12 +258,18 @@ def include_branchrule(
     """
     if isinstance(policy, (str, Path)):
         policy = _load(policy, device)
+    if model.getStage() not in (SCIP_STAGE.INIT, SCIP_STAGE.PROBLEM):
+        raise InputError(
+            "the model has been solved: include the rule before, or freeTransform() it"
+        )
+    if f"branching/{_NAME}/priority" in model.getParams():
+        raise InputError("the model has a learned rule already: one policy branches in a model")
     rule = NeuralBranchrule(
         policy, time_share=time_share, device=device, threads=threads, strict=strict
     )
     model.includeBranchrule(
         rule,
-        "learn2branch",
+        _NAME,
         "branches on the variable that a learned policy scores highest",
         priority,
         max_depth,
@@ -279,11 +298,15 @@ def _schema_of(policy: Policy) -> str | None:
 
 
 def _accepts_candidates(policy: Policy) -> bool:
+    """Tell whether a policy has a parameter `candidates`; `**kwargs` alone promises nothing."""
+    if isinstance(policy, torch.jit.ScriptModule):
+        return any(argument.name == "candidates" for argument in policy.forward.schema.arguments)
+    # A module's own signature is (*args, **kwargs), whatever its `forward` takes.
+    called = policy.forward if isinstance(policy, torch.nn.Module) else policy
     try:
-        parameters = inspect.signature(policy).parameters.values()
+        return "candidates" in inspect.signature(called).parameters
     except (TypeError, ValueError):
         return False
-    return any(p.name == "candidates" or p.kind is p.VAR_KEYWORD for p in parameters)
 
 
 @contextmanager

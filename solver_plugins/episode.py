@@ -77,6 +77,8 @@ def run_episode(
     """
     if not 0.0 <= expert_probability <= 1.0:
         raise InputError(f"expert_probability is {expert_probability}: give one between 0 and 1")
+    if max_samples is not None and max_samples < 1:
+        raise InputError(f"max_samples is {max_samples}: give a positive number, or None")
     model = read_model(instance)
     parameters = apply_protocol(model, protocol, seed, time_limit)
     if node_limit is not None:

@@ -62,7 +62,9 @@ def solve_label(
             model.addCons(activity >= float(row_lower[i]))
     model.optimize()
     status = model.getStatus()
-    if status == "inforunbd":  # presolving could not tell which: without objective it can
+    open_ended = bool(((objective != 0) & ~(np.isfinite(lower) & np.isfinite(upper))).any())
+    # Without an objective SCIP can tell which; with an unbounded one its "infeasible" can be wrong.
+    if status == "inforunbd" or (status == "infeasible" and open_ended):
         model.freeTransform()
         model.setObjective(0.0)
         model.optimize()

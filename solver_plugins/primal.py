@@ -220,9 +220,11 @@ class _Loop:
         if self.status == INTERRUPTED or left < _SHORTEST_PHASE:
             return
         result = self._phase("unrestricted", left)
-        if result is not None and result.status in (OPTIMAL, INFEASIBLE):
-            # A solver that proves infeasibility from a solution we have checked is mistaken.
-            self.status = OPTIMAL if self.incumbents else result.status
+        if result is None:
+            return
+        # A solver that sees no solution beside one that was checked is mistaken: nothing is proven.
+        if result.status == OPTIMAL or (result.status == INFEASIBLE and not self.incumbents):
+            self.status = result.status
 
     def _phase(
         self,

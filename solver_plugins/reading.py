@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import threading
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ from pyscipopt import Model
 
 from learn2branch.errors import InputError
 
+_STDERR = threading.Lock()
 _TAIL = 64 * 1024  # characters in which an .lp file must say `End`, comments after it included
 
 
@@ -69,13 +71,19 @@ def _says_end(tail: bytes) -> bool:
 
 @contextmanager
 def _silent_stderr() -> Iterator[None]:
-    # SCIP's readers write to the process's stderr, past every handler of messages.
-    kept = os.dup(2)
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    try:
-        os.dup2(nowhere, 2)
-        yield
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)
-        os.close(nowhere)
+    # SCIP's readers write to the process's stderr, past every handler of messages. There is one for
+    # all threads: what two of them put back in the wrong order would be lost.
+    with _STDERR:
+        try:
+            kept = os.dup(2)
+        except OSError:  # closed: it is silent
+            yield
+            return
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        try:
+            os.dup2(nowhere, 2)
+            yield
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)
+            os.close(nowhere)

@@ -95,6 +95,7 @@ def solve(
     are set last. `solution` is a file for the best solution, written if there is one.
     """
     model = read_model(instance)
+    model.setProbName("instance")  # SCIP writes it into its statistics as it is, quotes and all
     if log:
         model.hideOutput(False)
     apply_protocol(model, protocol, seed, time_limit)
@@ -194,7 +195,9 @@ class _Watch(Eventhdlr):
         if kind == SCIP_EVENTTYPE.NODEFOCUSED:
             self.depths[self.model.getDepth()] += 1
         elif kind == SCIP_EVENTTYPE.BESTSOLFOUND:
-            self.primal.append((time.perf_counter() - self.started, self.model.getPrimalbound()))
+            # SCIP tells of a solution before its primal bound follows.
+            found = self.model.getSolObjVal(self.model.getBestSol())
+            self.primal.append((time.perf_counter() - self.started, found))
         else:
             self.dual.append((time.perf_counter() - self.started, self.model.getDualbound()))
 

@@ -7,6 +7,7 @@ against the original instance, and its objective value computed from it.
 
 from __future__ import annotations
 
+import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -25,6 +26,7 @@ Ints = npt.NDArray[np.int64]
 
 OPTIMAL, INFEASIBLE, LIMIT, INTERRUPTED = "optimal", "infeasible", "limit", "interrupted"
 _UNBOUNDED = "unbounded or infeasible"  # never in a result
+_AGREE = 1e-6  # a value and its bound, relative or absolute
 
 
 @dataclass(frozen=True)
@@ -165,9 +167,15 @@ class _Record:
                     f"{instance.path} is unbounded or infeasible: there is nothing to search for"
                 )
             status = INFEASIBLE  # the instance itself has been solved before, so it is bounded
+        if status == OPTIMAL and self.rejected and not self._reaches(bound):
+            status = LIMIT  # the optimum was among what the instance does not accept
         return Result(
             status, tuple(self.incumbents), self.best_of_pool(), bound, self.seconds, self.rejected
         )
+
+    def _reaches(self, bound: float) -> bool:
+        best = self.incumbents[-1].objective if self.incumbents else self.arrays.worst
+        return math.isclose(best, bound, rel_tol=_AGREE, abs_tol=_AGREE)
 
 
 class Solver(ABC):
@@ -229,6 +237,8 @@ class Scip(Solver):
             left = seconds - (record.seconds - model.getSolvingTime())
             model.setParam("limits/time", max(left, 0.0))
 
+        errors: list[BaseException] = []
+
         class Incumbents(Eventhdlr):
             def eventinit(self) -> None:
                 self.model.catchEvent(SCIP_EVENTTYPE.BESTSOLFOUND, self)
@@ -239,18 +249,27 @@ class Scip(Solver):
                 self.model.dropEvent(SCIP_EVENTTYPE.BESTSOLFOUND, self)
 
             def eventexec(self, event: Any) -> None:
-                had_none = not record.incumbents
-                record.add(scip.best_values(model, variables))
-                if had_none and record.incumbents:
-                    limit(job.time_limit)
+                # An exception must not cross SCIP: it ends the solve and is raised after it.
+                try:
+                    had_none = not record.incumbents
+                    record.add(scip.best_values(model, variables))
+                    if had_none and record.incumbents:
+                        limit(job.time_limit)
+                except BaseException as error:
+                    errors.append(error)
+                    model.interruptSolve()
 
         model.includeEventhdlr(Incumbents(), "incumbents", "records solutions with their times")
         limit(job.time_limit if job.patience is None else min(job.patience, job.time_limit))
-        model.optimize()
-        for values in scip.all_values(model, variables):
-            record.add(values)
-        status, bound = model.getStatus(), model.getDualbound()
-        model.free()  # now, not when Python happens to look for the cycle of model and handler
+        try:
+            model.optimize()
+            if errors:
+                raise errors[0]
+            for values in scip.all_values(model, variables):
+                record.add(values)
+            status, bound = model.getStatus(), model.getDualbound()
+        finally:
+            model.free()  # now, not when Python happens to look for the cycle of model and handler
         names = {"optimal": OPTIMAL, "infeasible": INFEASIBLE, "userinterrupt": INTERRUPTED}
         names |= dict.fromkeys(("unbounded", "inforunbd"), _UNBOUNDED)
         return names.get(status, LIMIT), bound

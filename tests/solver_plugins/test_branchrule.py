@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from pyscipopt import SCIP_RESULT, Branchrule, Model
+from pyscipopt import SCIP_PARAMSETTING, SCIP_RESULT, Branchrule, Model
 from torch import Tensor
 
 from learn2branch import InputError
@@ -63,6 +63,37 @@ def test_scores_of_all_variables_and_of_the_candidates_give_the_same_tree(make: 
         model.optimize()
         nodes.append((model.getNTotalNodes(), model.getNLPIterations(), rule.statistics.decisions))
     assert nodes[0] == nodes[1] and nodes[0][0] > 5
+
+
+class MostFractional(torch.nn.Module):
+    def forward(self, c: Tensor, edge_index: Tensor, edge_values: Tensor, x: Tensor) -> Tensor:
+        return -(x[:, 9] - 0.5).abs()
+
+
+class MostFractionalOfCandidates(torch.nn.Module):
+    def forward(
+        self, c: Tensor, edge_index: Tensor, edge_values: Tensor, x: Tensor, candidates: Tensor
+    ) -> Tensor:
+        return -(x[candidates, 9] - 0.5).abs()
+
+
+def of_anything(*state: Tensor, **unused: Tensor) -> Tensor:
+    return most_fractional(*state)
+
+
+@pytest.mark.parametrize("scripted", [False, True])
+def test_a_module_branches_as_the_function_does(scripted: bool, make: Callable) -> None:
+    """A module's own signature takes any keyword, so it once got candidates it did not know."""
+    assert FRACTIONALITY == 9  # a number that torch can script
+    modules = [MostFractional(), MostFractionalOfCandidates()]
+    policies = [torch.jit.script(m) for m in modules] if scripted else [*modules, of_anything]
+    decisions = []
+    for policy in [most_fractional, *policies]:
+        model = make("cauctions", 3)
+        rule = include_branchrule(model, policy, strict=True)
+        model.optimize()
+        decisions.append(rule.statistics.decisions)
+    assert decisions[0] > 5 and len(set(decisions)) == 1
 
 
 def test_the_same_seed_and_policy_give_the_same_tree(miplib: list[Path]) -> None:
@@ -377,3 +408,53 @@ def test_a_file_that_is_no_policy_is_refused_and_not_executed(
             include_branchrule(make("cauctions"), path)
         assert path.name in str(raised.value) and "\n" not in str(raised.value)
     assert not Bomb.path.exists()
+
+
+def test_a_model_that_is_solved_again_goes_on_counting(make: Callable) -> None:
+    """SCIP's clock starts anew, so that the rule's share once grew beyond all of the time."""
+    model = make("cauctions", 3)
+    rule = include_branchrule(model, most_fractional)
+    seconds = []
+    for _ in range(3):
+        model.optimize()
+        seconds.append(model.getSolvingTime())
+        model.freeTransform()
+    assert rule.statistics.solving_seconds >= sum(seconds) > max(seconds)
+    assert rule.statistics.decisions > 15 and 0 < rule.statistics.share < 1
+
+
+def test_a_node_whose_lp_is_unbounded_is_not_the_policys_failure() -> None:
+    model = Model()
+    model.hideOutput()
+    model.setHeuristics(SCIP_PARAMSETTING.OFF)
+    model.setPresolve(SCIP_PARAMSETTING.OFF)
+    model.setParams({"propagating/maxrounds": 0, "propagating/maxroundsroot": 0})
+    x = [model.addVar(vtype="I", lb=0, ub=None, obj=-1) for _ in range(4)]
+    model.addCons(x[0] + x[1] - x[2] - 2 * x[3] <= 1.5)
+    model.addCons(2 * x[0] + 2 * x[1] + 2 * x[2] >= 3)
+    model.addCons(2 * x[0] - 2 * x[1] >= 0.5)
+    model.addCons(2 * x[0] - 2 * x[1] <= 1.9)
+    rule = include_branchrule(model, most_fractional, strict=True)
+    model.optimize()
+    assert set(rule.statistics.fallbacks) == {"no LP solution"} and rule.error is None
+
+
+def test_a_second_rule_and_a_solved_model_are_refused_in_a_sentence(make: Callable) -> None:
+    model = make("cauctions", 3)
+    include_branchrule(model, most_fractional)
+    with pytest.raises(InputError, match="has a learned rule already"):
+        include_branchrule(model, most_fractional)
+    solved = make("cauctions", 3, helped=True)
+    solved.optimize()
+    with pytest.raises(InputError, match="has been solved"):
+        include_branchrule(solved, most_fractional)
+
+
+def test_an_interrupt_inside_a_policy_ends_the_solve_as_ctrl_c_does(make: Callable) -> None:
+    def policy(*state: Tensor) -> Tensor:
+        raise KeyboardInterrupt
+
+    model = make("cauctions", 3)
+    include_branchrule(model, policy)
+    model.optimize()
+    assert model.getStatus() == "userinterrupt"

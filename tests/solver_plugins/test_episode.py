@@ -133,6 +133,8 @@ def test_wrong_input_is_named(tmp_path: Path, instance: Path) -> None:
     broken.write_text("this is no linear program")
     with pytest.raises(InputError, match=r"broken\.mps"):
         run_episode(broken)
+    with pytest.raises(InputError, match="max_samples"):
+        run_episode(instance, max_samples=0)
     with pytest.raises(InputError, match="expert_probability"):
         run_episode(instance, expert_probability=1.5)
     with pytest.raises(InputError, match="protocol"):

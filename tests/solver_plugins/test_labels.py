@@ -81,3 +81,13 @@ def test_scip_agrees_with_counting() -> None:
             assert found.value == pytest.approx(min(values), abs=1e-6)
         feasible.append(found.feasible)
     assert 5 < sum(feasible) < 35
+
+
+def test_a_ray_does_not_make_an_instance_infeasible() -> None:
+    """SCIP 10.0 calls this one infeasible, although (0, 1, 1, 0, 0, 1) satisfies its equalities."""
+    rows = [[21, 8, 23, 10, 29, 29, 0, 0], [11, 18, 23, 20, 19, 8, 0, 0], [1, 1, 1, 1, 1, 1, 1, -1]]
+    label = solve(
+        [0.0] * 6 + [-1.0, 0.0], [1] * 6 + [0, 0], [0] * 8, [1] * 6 + [INF, INF],
+        rows, [60, 49, -INF], [60, 49, 3],
+    )  # fmt: skip
+    assert label.feasible and not label.bounded

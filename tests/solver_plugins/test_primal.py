@@ -10,7 +10,15 @@ from hypothesis import strategies as st
 
 from learn2branch.errors import InputError
 from solver_plugins.primal import TrustRegion, free_binaries, most_certain, search
-from solver_plugins.solvers import INFEASIBLE, INTERRUPTED, OPTIMAL, Instance, get_solver
+from solver_plugins.solvers import (
+    INFEASIBLE,
+    INTERRUPTED,
+    LIMIT,
+    OPTIMAL,
+    Instance,
+    Solver,
+    get_solver,
+)
 
 SCIP = get_solver("scip")
 FOUR = [TrustRegion(0.1, 0.1, 0.05, t) for t in (0.1, 0.1, 0.2, 0.6)]
@@ -177,3 +185,18 @@ def test_variables_without_a_choice_are_not_held(tmp_path):
 def test_regions_without_predictions_are_refused(instance):
     with pytest.raises(InputError, match="needs predictions"):
         search(instance, None, FOUR, solver=SCIP, time_limit=1)
+
+
+class Mistaken(Solver):
+    """Finds what SCIP finds, and then says that there is no solution."""
+
+    name = "mistaken"
+
+    def _run(self, job, record):
+        _, bound = SCIP._run(job, record)
+        return INFEASIBLE, bound
+
+
+def test_a_solution_beside_a_proof_that_there_is_none_is_not_called_optimal(instance):
+    result = search(instance, None, [], solver=Mistaken(), time_limit=20)
+    assert result.status == LIMIT and result.best is not None

@@ -7,6 +7,7 @@ from pyscipopt import SCIP_EVENTTYPE, Eventhdlr, Model, quicksum
 from learn2branch.errors import InputError
 from solver_plugins import solve as module
 from solver_plugins.parameters import apply_protocol
+from solver_plugins.reading import read_model
 from solver_plugins.solve import prefer_rule, scip_rules, set_parameters, solve
 
 RULES = ("relpscost", "fullstrong", "vanillafullstrong", "pscost", "mostinf", "random")
@@ -179,3 +180,28 @@ def test_a_policy_that_fails_leaves_its_decisions_to_scip_and_says_so(instance: 
     result = solve(instance, policy=broken, seed=3)
     assert result.status == "optimal"
     assert result.decisions == 0 and result.fallbacks and result.fallbacks > 0
+
+
+def test_every_incumbent_is_noted_with_its_own_value(instance: Path) -> None:
+    """SCIP tells of a solution before its primal bound follows: each had that of the one before."""
+    model, watch, bounds = read_model(instance), module._Watch(), []
+
+    class After(Eventhdlr):
+        def eventinit(self) -> None:
+            self.model.catchEvent(SCIP_EVENTTYPE.NODESOLVED, self)
+
+        def eventexec(self, event: object) -> None:
+            bounds.append((self.model.getPrimalbound(), watch.primal[-1][1]))
+
+    model.includeEventhdlr(watch, "watch", "")
+    model.includeEventhdlr(After(), "after", "")
+    model.optimize()
+    values = [value for _, value in watch.primal]
+    assert values == sorted(values) and values[-1] == pytest.approx(model.getObjVal())
+    assert bounds and all(found == pytest.approx(bound) for bound, found in bounds)
+
+
+def test_a_path_with_quotes_does_not_cost_the_solve(instance: Path, tmp_path: Path) -> None:
+    path = tmp_path / 'a"b\\c.lp'
+    path.write_bytes(instance.read_bytes())
+    assert solve(path).nodes == solve(instance).nodes

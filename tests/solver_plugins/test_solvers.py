@@ -1,5 +1,7 @@
 import gc
 import itertools
+import os
+import threading
 import time
 from importlib.util import find_spec
 from pathlib import Path
@@ -231,3 +233,34 @@ def test_scip_gives_its_memory_back_with_the_result(small, monkeypatch):
     finally:
         gc.enable()
     assert freed == [True]
+
+
+def test_an_optimum_that_the_instance_does_not_accept_proves_nothing(small):
+    record = _Record(small.arrays, 1, None)
+    record.add(np.zeros(small.arrays.num_variables))
+    assert record.result(small, None, OPTIMAL, bound=1e3).status == OPTIMAL
+    record.add(np.full(small.arrays.num_variables, 0.5))  # which the binaries may not be
+    assert record.rejected == 1
+    assert record.result(small, None, OPTIMAL, bound=1e3).status == LIMIT
+    assert record.result(small, None, OPTIMAL, record.incumbents[-1].objective).status == OPTIMAL
+
+
+def test_what_a_callback_raises_reaches_the_caller(small):
+    def fail(found):
+        raise OSError("disk full")
+
+    with pytest.raises(OSError, match="disk full"):
+        get_solver("scip").solve(small, 20, on_incumbent=fail)
+
+
+def test_reading_in_many_threads_leaves_stderr_alone(small):
+    before = os.fstat(2)
+    threads = [
+        threading.Thread(target=lambda: [read_model(small.path) for _ in range(20)])
+        for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert os.path.samestat(os.fstat(2), before)
