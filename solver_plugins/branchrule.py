@@ -300,7 +300,8 @@ def _schema_of(policy: Policy) -> str | None:
 def _accepts_candidates(policy: Policy) -> bool:
     """Tell whether a policy has a parameter `candidates`; `**kwargs` alone promises nothing."""
     if isinstance(policy, torch.jit.ScriptModule):
-        return any(argument.name == "candidates" for argument in policy.forward.schema.arguments)
+        forward: Any = policy.forward
+        return any(argument.name == "candidates" for argument in forward.schema.arguments)
     # A module's own signature is (*args, **kwargs), whatever its `forward` takes.
     called = policy.forward if isinstance(policy, torch.nn.Module) else policy
     try:
