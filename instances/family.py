@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, get_type_hints
@@ -110,7 +111,9 @@ def _as_type(name: str, value: Any, kind: type) -> Any:
         return str(value).lower() == "true"
     if kind is not bool:
         try:
-            return kind(value)
+            read = kind(value)
+            if not (isinstance(read, float) and not math.isfinite(read)):
+                return read
         except (TypeError, ValueError):
             pass
     expected = {bool: "true or false", int: "a whole number", float: "a number"}[kind]

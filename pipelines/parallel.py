@@ -75,7 +75,7 @@ def run(
     def calls(again: dict[int, bytes]) -> Iterator[tuple[Any, ...]]:
         for index, task in itertools.chain(again.items(), to_begin):
             begun[index] = task
-            yield pickled, folder, index, task, timeout, retries
+            yield os.getpid(), pickled, folder, index, task, timeout, retries
 
     if backend == "ray":
         for index, reply in _on_ray(calls({}), jobs, cluster):
@@ -263,10 +263,17 @@ _children = threading.local()  # one a worker thread: dask may run several in a 
 
 
 def _in_child(
-    function: bytes, folder: str, index: int, task: bytes, timeout: float | None, retries: int
+    caller: int,
+    function: bytes,
+    folder: str,
+    index: int,
+    task: bytes,
+    timeout: float | None,
+    retries: int,
 ) -> tuple[int, bytes]:
     """Run a task in this worker's child, again if it fails; return its pickled (value, error)."""
-    _end_with_parent(os.getppid())
+    if os.getpid() != caller:  # with one job the caller works itself, and may outlive its shell
+        _end_with_parent(os.getppid())
     value_and_error = b""
     for _ in range(retries + 1):
         child: _Child | None = getattr(_children, "child", None)

@@ -159,8 +159,6 @@ class NeuralBranchrule(Branchrule):
 
     def branchexitsol(self) -> None:
         """Drop what was kept of this solve, or of this run where SCIP restarts."""
-        if (model := self.model) is not None:
-            self._statistics.solving_seconds = self._earlier_seconds + model.getSolvingTime()
         self._observer = Observer()
         self._edges = self._edges_on_device = None
 

@@ -94,6 +94,8 @@ def solve(
     policy or a callable. With neither, SCIP's default rule branches. `parameters` are SCIP's and
     are set last. `solution` is a file for the best solution, written if there is one.
     """
+    if solution is not None and not Path(solution).parent.is_dir():
+        raise InputError(f"{solution} cannot be written: there is no folder for it")
     model = read_model(instance)
     model.setProbName("instance")  # SCIP writes it into its statistics as it is, quotes and all
     if log:

@@ -119,12 +119,23 @@ def collect(
 
 def collected_from(collection: Path) -> set[Path]:
     """Return the user's own instances that a collection was made from, by its description."""
+    found = _read(collection)
+    plans = [found[split] for split in SPLITS if split in found]
+    return {Path(path).resolve() for plan in plans for path in plan["instances"]}
+
+
+def _read(collection: Path) -> dict[str, Any]:
+    """Return the description of a collection, or refuse what is none."""
     try:
-        found = json.loads(collection.read_text())
-        plans = [found[split] for split in SPLITS if split in found]
-        return {Path(path).resolve() for plan in plans for path in plan["instances"]}
-    except (ValueError, KeyError) as error:
-        raise InputError(f"{collection} cannot be read: it is no collection's") from error
+        found: dict[str, Any] = json.loads(collection.read_text())
+        is_one = isinstance(found["samples"], int) and all(
+            isinstance(found[split]["instances"], list) for split in SPLITS if split in found
+        )
+    except (ValueError, KeyError, TypeError):
+        is_one = False
+    if not is_one:
+        raise InputError(f"{collection} is no collection's: choose another --out, or delete it")
+    return found
 
 
 def _own_split(paths: Sequence[Path], split: str) -> Sequence[Path]:
@@ -153,10 +164,7 @@ def _claim(store: Path, plans: dict[str, Plan], samples: int) -> None:
     settings = json.loads(json.dumps(settings))  # as it will be read back
     path = store / COLLECTION
     if path.exists():
-        try:
-            found = json.loads(path.read_text())
-        except ValueError as error:
-            raise InputError(f"{path} cannot be read: choose another --out") from error
+        found = _read(path)
         _refuse_if_other(store, found, settings)
         settings = {**found, **settings}
     store.mkdir(parents=True, exist_ok=True)

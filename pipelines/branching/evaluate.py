@@ -214,17 +214,20 @@ def _check_resumable(
     results: Results, wanted: dict[Trial, Task], hashes: dict[Path, str], common: dict[str, Any]
 ) -> None:
     """Refuse to add to rows that were made in another way than these will be."""
+    origins = {
+        (trial.family, trial.split, trial.policy): task.choice.origin
+        for trial, task in wanted.items()
+    }
+    compared = {(family, split) for family, split, _ in origins}  # with each other, in a table
     for row in results.rows:
-        how, task = row.circumstances, wanted.get(row.trial)
-        if task is None:
+        how, trial = row.circumstances, row.trial
+        if (trial.family, trial.split) not in compared:
             continue
-        now = {
-            "protocol": common["protocol"],
-            "time_limit": common["time_limit"],
-            "node_limit": common["node_limit"],
-            "instance_hash": hashes[task.instance],
-            "policy_origin": task.choice.origin,
-        }
+        now = {name: common[name] for name in ("protocol", "time_limit", "node_limit")}
+        if origin := origins.get((trial.family, trial.split, trial.policy)):
+            now["policy_origin"] = origin
+        if task := wanted.get(trial):
+            now["instance_hash"] = hashes[task.instance]
         for name, value in now.items():
             if getattr(how, name) != value:
                 what = name.replace("_", " ")

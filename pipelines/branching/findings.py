@@ -79,7 +79,8 @@ def warnings(rows: Sequence[Row], groups: Sequence[Group]) -> list[str]:
     failed = [row for row in rows if row.solve is None]
     if failed:
         found.append(
-            f"{len(failed)} of {len(rows)} runs gave no answer and count as not solved, the first: "
+            f"{len(failed)} of {len(rows)} runs gave no answer and count as not solved (or not at "
+            "all, where every policy failed), the first: "
             f"{failed[0].trial.instance}, {failed[0].trial.policy}, seed {failed[0].trial.seed}: "
             f"{failed[0].error}"
         )

@@ -37,7 +37,8 @@ def pictures(group: Group) -> list[Picture]:
         for policy in others[:_POLICIES_SCATTERED]:
             pairs = [(rows[group.baseline], rows[policy]) for rows in group.runs.values()]
             both = [(a, b) for a, b in pairs if a.finished and b.finished]
-            drawn.append(scatter(group, policy, [(a.time, b.time) for a, b in pairs], "time (s)"))
+            times_of = [(a.time, b.time) for a, b in pairs if not math.isnan(a.time + b.time)]
+            drawn.append(scatter(group, policy, times_of, "time (s)"))
             drawn.append(scatter(group, policy, [(_nodes(a), _nodes(b)) for a, b in both], "nodes"))
         drawn.append(time_parts(group))
     if group.finished:

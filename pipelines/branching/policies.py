@@ -78,7 +78,9 @@ def find_choices(
     choices = [find_choice(name, family, runs) for name in dict.fromkeys(names)]
     labels = [choice.label for choice in choices]
     return [
-        choice if labels.count(choice.label) == 1 else _policy(str(choice.file), choice.file)
+        choice
+        if choice.file is None or labels.count(choice.label) == 1
+        else _policy(str(choice.file), choice.file)
         for choice in choices
     ]
 
@@ -125,11 +127,10 @@ def _missing(kind: str, family: str | None) -> str:
     )
 
 
-def _policy(label: str, file: Path | None) -> Choice:
+def _policy(label: str, file: Path) -> Choice:
     """Check a policy file before hours are spent on it."""
     from learn2branch.policy import load_policy
 
-    assert file is not None
     task = load_policy(file).metadata["task"]
     if task != "state":
         raise InputError(f"{file} predicts for the {task} task: give one trained for branching")

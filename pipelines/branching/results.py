@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import fcntl
 import io
+import math
 import os
 import types
 from collections.abc import Sequence
@@ -69,10 +70,13 @@ class Row:
 
     @property
     def time(self) -> float:
-        """Wall seconds; the time limit where the instance was not settled."""
+        """Wall seconds; the time limit where the instance was not settled.
+
+        NaN where a limit of nodes ended the solve: it tells nothing about time.
+        """
         if self.finished and self.solve is not None:
             return self.solve.wall_time
-        return self.circumstances.time_limit
+        return math.nan if self.status == "totalnodelimit" else self.circumstances.time_limit
 
 
 _PARTS: tuple[type, ...] = (Trial, Solve, Circumstances)
@@ -122,10 +126,8 @@ class Results:
         self.close()
 
     def _write(self, cells: Sequence[str]) -> None:
-        text = io.StringIO()
-        csv.writer(text, lineterminator="\n").writerow(cells)
         try:
-            self._file.write(text.getvalue().encode())
+            self._file.write(_line(cells))
             self._file.flush()
             os.fsync(self._file.fileno())
         except OSError as error:
@@ -138,8 +140,24 @@ class Results:
         """Cut off a last line that a killed writer left unfinished: no cell holds a line break."""
         self._file.seek(0)
         content = self._file.read()
-        if content and not content.endswith(b"\n"):
-            self._file.truncate(content.rfind(b"\n") + 1)
+        header = _line(COLUMNS)
+        if content.endswith(b"\n") or not (
+            content.startswith(header) or header.startswith(content)
+        ):
+            return  # whole, or not ours
+        start = content.rfind(b"\n") + 1
+        cells = next(csv.reader([content[start:].decode(errors="replace")]), [])
+        if start and len(cells) == len(COLUMNS) and cells[-1] == str(FORMAT):
+            self._file.write(b"\n")  # an editor took it away
+            self._file.flush()
+        else:
+            self._file.truncate(start)
+
+
+def _line(cells: Sequence[str]) -> bytes:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerow(cells)
+    return text.getvalue().encode()
 
 
 def read_results(path: Path | str) -> list[Row]:
@@ -160,12 +178,14 @@ def read_results(path: Path | str) -> list[Row]:
             )
         rows = []
         for number, cells in enumerate(reader, start=2):
-            if cells["format"] != str(FORMAT):
+            if (cells["format"] or "").isdecimal() and cells["format"] != str(FORMAT):
                 raise InputError(
                     f"{path} has format {cells['format']}, this version reads {FORMAT}: evaluate "
                     "again into another --out"
                 )
             try:
+                if cells["format"] != str(FORMAT) or None in cells:
+                    raise ValueError
                 rows.append(_from_cells(cells))
             except (ValueError, TypeError, KeyError):
                 raise InputError(f"{path} is damaged in line {number}: delete the line") from None
@@ -187,7 +207,7 @@ def _to_cell(value: Any) -> str:
         return ""
     if isinstance(value, tuple):
         return " ".join(map(str, value))
-    return " ".join(str(value).split()) if isinstance(value, str) else repr(value)
+    return " ".join(value.splitlines()) if isinstance(value, str) else repr(value)
 
 
 def _from_cells(cells: dict[str, str]) -> Row:

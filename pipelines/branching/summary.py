@@ -91,7 +91,13 @@ class Group:
 
     def runs_by(self, measure: Measure) -> dict[Run, dict[str, Row]]:
         """Return the runs that count for a measure."""
-        return self.runs if measure.unfinished else self.finished
+        if not measure.unfinished:
+            return self.finished
+        return {
+            run: rows
+            for run, rows in self.runs.items()
+            if not any(math.isnan(measure.of(row)) for row in rows.values())
+        }
 
     def mean(self, policy: str, measure: Measure) -> float:
         """Return the geometric mean over the runs that count; nan if there are none."""
@@ -144,8 +150,15 @@ def group_rows(rows: Iterable[Row], baseline: str | None = None) -> list[Group]:
                 f"choose one of {', '.join(names)}"
             )
         complete = {run: found for run, found in runs.items() if len(found) == len(names)}
+        incomplete = len(runs) - len(complete)
+        # Where every policy failed, a file that cannot be read say, there is nothing to compare.
+        tried = {
+            run: found
+            for run, found in complete.items()
+            if any(row.status != "failed" for row in found.values())
+        }
         chosen = baseline or (SCIP_DEFAULT if SCIP_DEFAULT in names else names[-1])
-        groups.append(Group(*key, names, chosen, complete, len(runs) - len(complete)))
+        groups.append(Group(*key, names, chosen, tried, incomplete))
     return groups
 
 

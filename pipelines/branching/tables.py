@@ -49,7 +49,8 @@ def solving_table(group: Group) -> Table:
         f"Solving: {group.title}",
         ["policy", "time (s)", "wins / solved", "solved", "nodes", "fair nodes"],
         rows,
-        f"{_runs(group)}. Time: 1-shifted geometric mean, the limit where a run did not finish. "
+        f"{_runs(group)}. Time: 1-shifted geometric mean, the limit where a run did not finish"
+        f"{_left_out(group)}. "
         f"Nodes: geometric mean over the {_counted(len(group.finished), 'run')} that all policies "
         "finished. ± mean standard deviation per instance over its seeds.",
         strong=_BEST,
@@ -173,6 +174,12 @@ def instance_table(group: Group) -> Table:
 def _runs(group: Group) -> str:
     instances, runs = _counted(len(group.instances), "instance"), _counted(len(group.runs), "run")
     return f"{instances}, {_counted(group.seeds, 'seed')}, {runs} a policy"
+
+
+def _left_out(group: Group) -> str:
+    """Say how many runs a limit of nodes ended, which have no time to speak of."""
+    count = len(group.runs) - len(group.runs_by(TIME))
+    return f", without {_counted(count, 'run')} that met the limit of nodes" if count else ""
 
 
 def _counted(count: int, noun: str) -> str:

@@ -37,7 +37,7 @@ from pipelines.cli import options
 )
 @click.option(
     "--time-limit",
-    type=click.FloatRange(min=1),
+    type=options.Seconds(min=1),
     default=3600.0,
     show_default=True,
     help="Seconds an episode; a net for bad cases: one that meets it depends on the machine.",

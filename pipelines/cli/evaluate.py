@@ -36,7 +36,7 @@ from pipelines.cli import options
 )
 @click.option(
     "--time-limit",
-    type=click.FloatRange(min=0, min_open=True),
+    type=options.Seconds(min=0, min_open=True),
     default=3600.0,
     show_default=True,
     help="Wall seconds a solve.",

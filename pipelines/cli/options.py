@@ -40,6 +40,7 @@ class Family(click.ParamType):
         return "FAMILY"
 
 
+_MANY_SECONDS = 1e9  # 30 years
 _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
 
@@ -58,6 +59,17 @@ class Duration(click.ParamType):
         seconds = sum(float(number) * _SECONDS[unit or "s"] for number, unit in parts)
         if seconds <= 0:
             self.fail("a budget must be more than nothing", param, ctx)
+        return seconds
+
+
+class Seconds(click.FloatRange):
+    """A number of seconds that a clock can show: neither infinite nor more than SCIP's infinity."""
+
+    def convert(self, value: Any, param: Any, ctx: click.Context | None) -> float:
+        """Return seconds."""
+        seconds = float(super().convert(value, param, ctx))
+        if not seconds < _MANY_SECONDS:
+            self.fail(f"'{value}' is no number of seconds: leave it out, or give less", param, ctx)
         return seconds
 
 

@@ -37,7 +37,7 @@ def _read_settings(
     type=click.Path(path_type=Path, dir_okay=False, writable=True),
     help="Write the best solution to this file.",
 )
-@click.option("--time-limit", type=click.FloatRange(min=0), help="Wall seconds; none if left out.")
+@click.option("--time-limit", type=options.Seconds(min=0), help="Wall seconds; none if left out.")
 @click.option(
     "--set",
     "settings",

@@ -95,6 +95,14 @@ def test_other_settings_in_the_same_store_are_refused(covers: Path, tmp_path: Pa
         collect(samples=1, out=tmp_path)
 
 
+@pytest.mark.parametrize("content", ["[]", "{}", '{"samples": 3, "train": {}}', "{"])
+def test_what_is_no_collection_is_named(content: str, covers: Path, tmp_path: Path) -> None:
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "collection.json").write_text(content)
+    with pytest.raises(InputError, match=r"collection\.json is no collection's"):
+        collect(instances=[covers], samples=5, out=tmp_path)
+
+
 def test_an_instance_that_cannot_be_read_costs_its_episodes_only(
     covers: Path, tmp_path: Path
 ) -> None:

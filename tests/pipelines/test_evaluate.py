@@ -184,11 +184,55 @@ def test_a_table_of_another_version_or_another_writer_is_refused(
 
 def test_rows_survive_being_written_and_read(evaluated: Path, tmp_path: Path) -> None:
     rows = read_results(evaluated)
-    odd = replace(rows[0], trial=replace(rows[0].trial, instance='a "b", c.lp'))
+    odd = replace(rows[0], trial=replace(rows[0].trial, instance='a "b",  c.lp'))
     with Results(tmp_path / "results.csv") as results:
         for row in [*rows, odd]:
             results.append(row)
     assert read_results(tmp_path) == [*rows, odd]
+
+
+def test_only_an_unfinished_row_of_our_own_is_cut_off(evaluated: Path, tmp_path: Path) -> None:
+    foreign = tmp_path / "results.csv"
+    foreign.write_text("city,value\nRome,1\nParis,2")
+    with pytest.raises(InputError, match="other columns"):
+        Results(foreign)
+    assert foreign.read_text().endswith("Paris,2")
+    content, ours = evaluated.read_bytes(), tmp_path / "ours.csv"
+    ours.write_bytes(content[:-1])  # as an editor may leave it
+    with Results(ours) as results:
+        assert len(results.rows) == 18
+    assert ours.read_bytes() == content
+    ours.write_bytes(content[:20])  # killed while it wrote the names of the columns
+    with Results(ours) as results:
+        assert results.rows == []
+    assert ours.read_bytes() == content[: content.index(b"\n") + 1]
+
+
+def test_a_damaged_line_is_named_so_that_the_others_are_kept(
+    evaluated: Path, tmp_path: Path
+) -> None:
+    lines = evaluated.read_text().splitlines(keepends=True)
+    lines[3] = lines[3][:60] + "\n"
+    (tmp_path / "results.csv").write_text("".join(lines))
+    with pytest.raises(InputError, match="damaged in line 4: delete the line"):
+        read_results(tmp_path)
+
+
+def test_a_file_takes_no_other_instances_solved_in_another_way(
+    home: Path, evaluated: Path, tmp_path: Path
+) -> None:
+    write_knapsack(tmp_path / "new.lp", 5)
+    arguments = {"policies": ["pscost"], "seeds": 1, "out": evaluated.parent}
+    content = evaluated.read_bytes()
+    with pytest.raises(InputError, match=r"time limit 60\.0, not 30\.0"):
+        evaluate(instances=[tmp_path / "new.lp"], time_limit=30, **arguments)  # type: ignore[arg-type]
+    assert evaluated.read_bytes() == content
+
+
+def test_a_run_may_have_the_name_of_a_rule(home: Path, tmp_path: Path) -> None:
+    shutil.copytree(home / "runs" / "setcover-bgnn", tmp_path / "pscost")
+    labels = [choice.label for choice in find_choices([str(tmp_path / "pscost"), "pscost"])]
+    assert labels == [str(tmp_path / "pscost" / "policy.pt"), "pscost"]
 
 
 def test_a_crash_and_a_hang_are_told_apart() -> None:

@@ -105,6 +105,32 @@ def test_nothing_goes_on_after_the_command_was_killed(tmp_path: Path) -> None:
     assert [(tmp_path / name).stat().st_size for name in "ab"] == sizes
 
 
+def test_work_of_one_job_outlives_the_shell_that_began_it(tmp_path: Path) -> None:
+    """With one job the caller is its own worker, and once ended with its parent."""
+    (tmp_path / "patient.py").write_text(
+        textwrap.dedent("""
+            import time
+            from pipelines import parallel
+
+            def write_at_last(path):
+                open(path, "w").close()
+                time.sleep(3)
+
+            def work():
+                for outcome in parallel.run(write_at_last, ["begun", "done"], jobs=1, timeout=60):
+                    assert outcome.error is None
+        """)
+    )
+    work = [sys.executable, "-c", "import patient; patient.work()"]
+    shell = f"import subprocess, time; subprocess.Popen({work!r}, start_new_session=True)"
+    wait = "\nwhile not __import__('os').path.exists('begun'): time.sleep(0.1)"
+    subprocess.run([sys.executable, "-c", shell + wait], cwd=tmp_path, check=True, timeout=60)
+    deadline = time.monotonic() + 60
+    while not (tmp_path / "done").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
 def test_a_cluster_must_be_named_and_reachable() -> None:
     from learn2branch.errors import InputError
 

@@ -81,7 +81,6 @@ def test_a_planted_difference_is_found_with_its_interval_and_in_bold() -> None:
     table = difference_table(group)
     for row in table.rows:
         low, high = map(float, str(row[3]).split(" to "))
-        # 1 s is added to both times, so their ratio is a little nearer to 1
         assert 0.78 < low < 0.82 < high + 0.02 < 0.86
         assert str(row[4]) == "< 0.001" and row[5] == "less"
     assert len(bold_cells(table)) == 3
@@ -113,6 +112,26 @@ def test_time_outs_count_with_the_limit_and_leave_the_node_counts() -> None:
     assert [str(c) for c in ours] == ["ours", "9.00", "1 / 3", "3 / 3", "100.0", "100.0"]
     # (4 * 4 * 101) ** (1 / 3) - 1 = 10.7; nodes over the two that both finished
     assert [str(c) for c in theirs] == ["relpscost", "10.7", "2 / 2", "2 / 3", "50.0", "50.0"]
+
+
+def test_a_limit_of_nodes_leaves_no_time_to_compare() -> None:
+    """Such a run was once charged the whole time limit."""
+    rows = [make_row(policy, i, 0, 4.0, 50) for policy in ("ours", "relpscost") for i in range(3)]
+    rows.append(make_row("ours", 3, 0, 0.5, 5, status="totalnodelimit"))
+    rows.append(make_row("relpscost", 3, 0, 2.0, 9))
+    (group,) = group_rows(rows)
+    table = solving_table(group)
+    assert [str(row[1]) for row in table.rows] == ["4.00", "4.00"]
+    assert "without 1 run that met the limit of nodes" in table.note
+    assert make_report(rows).page().html()  # whose pictures have no place for a missing time
+
+
+def test_an_instance_on_which_every_policy_failed_counts_for_none() -> None:
+    rows = [make_row(policy, i, 0, 4.0, 50) for policy in ("ours", "relpscost") for i in range(3)]
+    torn = [replace(row, status="failed", solve=None, error="torn") for row in rows[2::3]]
+    (group,) = group_rows([row for row in rows if row.trial.instance != "instance_0002"] + torn)
+    assert len(group.runs) == 2 and group.incomplete == 0
+    assert [str(row[3]) for row in solving_table(group).rows] == ["2 / 2", "2 / 2"]
 
 
 def test_deviation_is_the_mean_over_instances_of_that_over_seeds() -> None:

@@ -83,6 +83,7 @@ def test_scips_log_and_parameters_are_passed_on(
     [(["--policy", "mine.pt"], "no policy file mine.pt"),
      (["--policy", "pscost", "--set", "limits/tiem=3"], "no parameter 'limits/tiem'"),
      (["--policy", "pscost", "--set", "limits/time"], "not NAME=VALUE"),
+     (["--policy", "pscost", "--solution", "nowhere/x.sol"], "there is no folder for it"),
      (["--policy", "dualattn"], "dualattn needs a family")],
 )  # fmt: skip
 def test_a_users_mistake_is_one_sentence_and_code_2(

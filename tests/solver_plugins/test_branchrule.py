@@ -271,7 +271,9 @@ def test_presolve_may_leave_nothing_to_branch_on() -> None:
     assert rule.statistics.decisions == 0
 
 
-def test_restarts_and_cuts_below_the_root(miplib: list[Path]) -> None:
+def test_restarts_and_cuts_below_the_root(
+    miplib: list[Path], capfd: pytest.CaptureFixture[str]
+) -> None:
     path = next(path for path in miplib if path.name.startswith("p0201"))
     runs = set()
 
@@ -289,6 +291,7 @@ def test_restarts_and_cuts_below_the_root(miplib: list[Path]) -> None:
     model.optimize()
     assert model.getStatus() == "optimal" and model.getObjVal() == pytest.approx(7615)
     assert len(runs) > 1
+    assert capfd.readouterr().err == ""  # SCIP complains there of what may not be asked just then
 
 
 @pytest.mark.parametrize(
@@ -418,8 +421,8 @@ def test_a_model_that_is_solved_again_goes_on_counting(make: Callable) -> None:
     for _ in range(3):
         model.optimize()
         seconds.append(model.getSolvingTime())
+        assert rule.statistics.solving_seconds == pytest.approx(sum(seconds), rel=0.1)
         model.freeTransform()
-    assert rule.statistics.solving_seconds >= sum(seconds) > max(seconds)
     assert rule.statistics.decisions > 15 and 0 < rule.statistics.share < 1
 
 
