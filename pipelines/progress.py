@@ -43,7 +43,12 @@ def is_verbose() -> bool:
 def say(message: str) -> None:
     """Tell the user something, unless they asked for quiet."""
     if _verbosity >= 0:
-        console.print(message, markup=False)
+        warn(message)
+
+
+def warn(message: str) -> None:
+    """Tell the user what they must know even if they asked for quiet."""
+    console.print(message, markup=False)
 
 
 def detail(message: str) -> None:

@@ -5,7 +5,6 @@ What the numbers mean and how they are compared is the report's business, not do
 
 from __future__ import annotations
 
-import hashlib
 import shlex
 import sys
 from collections.abc import Iterable, Sequence
@@ -19,7 +18,7 @@ from learn2branch.errors import InputError
 from pipelines import machine, parallel
 from pipelines.branching.policies import Choice, find_choices, newest_family
 from pipelines.branching.results import FILE, Circumstances, Results, Row, Trial
-from pipelines.inputs import find_instances
+from pipelines.inputs import content_hash, find_instances
 from pipelines.progress import detail, say, track
 from solver_plugins.solve import Solve, solve
 
@@ -92,7 +91,7 @@ def evaluate(
         "versions": machine.versions(),
         "command": command or shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
     }
-    hashes = {file: _hash(file) for _, file in files}
+    hashes = {file: content_hash(file) for _, file in files}
     wanted: dict[Trial, Task] = {}
     for number, (trial, file) in enumerate(files):
         for seed in range(seeds):
@@ -239,10 +238,6 @@ def _check_resumable(
     if earlier:
         say(f"{results.path} also holds runs of other versions: {'; '.join(sorted(earlier))}")
     detail(f"rows go to {results.path}")
-
-
-def _hash(file: Path) -> str:
-    return hashlib.sha256(file.read_bytes()).hexdigest()[:12]
 
 
 def _now() -> str:

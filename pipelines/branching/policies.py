@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from learn2branch.errors import InputError
+from pipelines.inputs import content_hash
 
 # What a family's policies are called after: the backbone, and its size if that is not the full one.
 KINDS = ("dualattn", "dualattn-small", "bgnn", "bgnn-small")
@@ -134,4 +134,4 @@ def _policy(label: str, file: Path) -> Choice:
     task = load_policy(file).metadata["task"]
     if task != "state":
         raise InputError(f"{file} predicts for the {task} task: give one trained for branching")
-    return Choice(label, file=file, fingerprint=hashlib.sha256(file.read_bytes()).hexdigest()[:12])
+    return Choice(label, file=file, fingerprint=content_hash(file))

@@ -23,7 +23,7 @@ _solver = click.option(
     "--solver", type=click.Choice(SOLVERS), default="scip", show_default=True, help="Who solves."
 )
 _time_limit = click.option(
-    "--time-limit", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS",
+    "--time-limit", type=options.Seconds(min=0, min_open=True), metavar="SECONDS",
     help="Wall time for each instance. The preset's if left out.",
 )  # fmt: skip
 _labels = click.option(
@@ -192,7 +192,7 @@ def train(problem: str | None, model: str, **arguments: Any) -> None:
 )
 @_time_limit
 @click.option(
-    "--reference-seconds", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS",
+    "--reference-seconds", type=options.Seconds(min=0, min_open=True), metavar="SECONDS",
     help="For the longer run of the solver that the others are compared with.",
 )  # fmt: skip
 @_solver
@@ -200,7 +200,7 @@ def train(problem: str | None, model: str, **arguments: Any) -> None:
 @options.jobs
 @click.option(
     "--out", type=click.Path(path_type=Path),
-    help="Folder for results. results/element-FAMILY-PRESET if left out.",
+    help="Folder for results. results/element-FAMILY-PRESET or results/element-own if left out.",
 )  # fmt: skip
 @_labels
 @_data
@@ -283,7 +283,7 @@ def report(folders: tuple[Path, ...], picture: Path | None) -> None:
     show_default=True, help="How to search.",
 )  # fmt: skip
 @click.option(
-    "--time-limit", type=click.FloatRange(min=0, min_open=True), default=60.0, metavar="SECONDS",
+    "--time-limit", type=options.Seconds(min=0, min_open=True), default=60.0, metavar="SECONDS",
     show_default=True, help="Wall time, prediction included.",
 )  # fmt: skip
 @_solver

@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from learn2branch.errors import InputError, WorkError
 from pipelines import parallel
 from pipelines.element_level.features import element_graph
-from pipelines.element_level.labels import Labels, label_name
+from pipelines.element_level.labels import Labels, label_name, read_facts
 from pipelines.element_level.presets import POSITIONED, element_preset, family_instances
-from pipelines.inputs import find_instances
-from pipelines.progress import say, track
+from pipelines.inputs import content_hash, find_instances
+from pipelines.progress import track, warn
 from solver_plugins.solvers import INFEASIBLE, INTERRUPTED, Effort, Instance, get_solver
 
 _GRACE = 120.0  # seconds after its limit at which a solve counts as hanging
@@ -28,6 +29,18 @@ class _Task:
     effort: Effort
     time_limit: float
     position: bool
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """All that the labels follow from."""
+        return {
+            "instance_hash": content_hash(self.instance),
+            "solver": self.solver,
+            "time_limit": self.time_limit,
+            "position": self.position,
+            "pool_size": self.effort.pool_size,
+            "seed": self.effort.seed,
+        }
 
 
 def collect(
@@ -48,9 +61,10 @@ def collect(
 ) -> list[Path]:
     """Collect pools for a family's splits, or for a user's own instances; return the files.
 
-    Files that are there already are kept, so an interrupted collection goes on. Instances without
-    any solution in the time limit are named and left out. Labels of a family go to
-    `out/<family>/<preset>/<split>`, those of own instances to `out` itself.
+    Files that are there already are kept, so an interrupted collection goes on; one that was made
+    from another instance or with other settings is refused. Instances without any solution in the
+    time limit are named and left out. Labels of a family go to `out/<family>/<preset>/<split>`,
+    those of own instances to `out` itself.
     """
     if (problem is None) == (not instances):
         raise InputError("give a family (--problem) or your own files (--instances), one of them")
@@ -81,19 +95,39 @@ def collect(
                 target.absolute(),
                 solver,
                 effort,
-                seconds,
+                float(seconds),
                 problem in POSITIONED if position is None else position,
             )
-    _work_through([task for task in wanted.values() if not task.out.exists()], jobs)
+    for task in wanted.values():
+        if task.out.exists():
+            _check_resumable(task)
+    failures = _work_through([task for task in wanted.values() if not task.out.exists()], jobs)
     collected = [target for target in wanted if target.exists()]
     if not collected:
-        raise WorkError("no instance gave a single solution: give them more time")
+        raise WorkError(f"no instance gave a single solution, the first {failures[0]}")
     return collected
 
 
-def _work_through(tasks: list[_Task], jobs: int) -> None:
+def _check_resumable(task: _Task) -> None:
+    """Refuse labels that were made in another way than these would be."""
+    found = read_facts(task.out)
+    for name, value in task.settings.items():
+        before = found.get(name)
+        if before is None:  # labels of an older version, which did not write it down
+            continue
+        same = float(before) == value if name == "time_limit" else before == str(value)
+        if not same:
+            raise InputError(
+                f"{task.out} holds labels with {name.replace('_', ' ')} {before}, not {value}: "
+                "choose another folder, or delete them"
+            )
+
+
+def _work_through(tasks: list[_Task], jobs: int) -> list[str]:
+    """Collect; return a sentence for each instance that gave nothing."""
     # The longest first would be better still, but nobody knows which those are.
     timeout = max((task.time_limit for task in tasks), default=0.0) * 1.2 + _GRACE
+    failures: dict[int, str] = {}
     with track("collecting solutions", len(tasks)) as progress:
         for outcome in parallel.run(_collect_one, tasks, jobs=jobs, timeout=timeout):
             task = tasks[outcome.index]
@@ -101,7 +135,9 @@ def _work_through(tasks: list[_Task], jobs: int) -> None:
                 raise KeyboardInterrupt
             progress.advance(note=outcome.value)
             if outcome.error is not None:
-                say(f"{task.instance}: {outcome.error}")
+                failures[outcome.index] = f"{task.instance}: {outcome.error}"
+                warn(failures[outcome.index])
+    return [failures[index] for index in sorted(failures)]
 
 
 def _collect_one(task: _Task) -> str:
@@ -130,9 +166,7 @@ def _collect_one(task: _Task) -> str:
             "instance": task.instance.name,
             "status": result.status,
             "bound": result.bound,
-            "solver": task.solver,
-            "time_limit": task.time_limit,
-            "position": task.position,
+            **task.settings,
         },
     ).write(task.out)
     return f"{task.instance.name}: {len(result.pool)} solutions, {result.status}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import shlex
 import sys
 import time
@@ -22,14 +21,15 @@ from pipelines.element_level.labels import Labels, read_labels
 from pipelines.element_level.predict import Predictor, find_model, measure_accuracy
 from pipelines.element_level.presets import (
     METHODS,
+    as_shares,
     element_preset,
     family_instances,
     trust_regions,
 )
 from pipelines.element_level.results import ACCURACY, FILE, Key, Results, Row, write_accuracies
-from pipelines.inputs import find_instances
-from pipelines.progress import say, track
-from solver_plugins.primal import Search, TrustRegion, search
+from pipelines.inputs import content_hash, find_instances
+from pipelines.progress import say, track, warn
+from solver_plugins.primal import Search, TrustRegion, free_binaries, search
 from solver_plugins.solvers import INTERRUPTED, Effort, Instance, get_solver
 
 _GRACE = 120.0  # seconds after its limit at which a search counts as hanging
@@ -38,18 +38,39 @@ _GRACE = 120.0  # seconds after its limit at which a search counts as hanging
 @dataclass(frozen=True)
 class _Task:
     instance: Path
+    instance_hash: str
+    family: str | None  # of the instance; None for a user's own
     method: str
     model: Path | None
     backbone: str  # of the model
     training_seed: int  # of the model
-    regions: tuple[TrustRegion, ...]
+    region: TrustRegion | None  # of the user; None for the family's
     solver: str
     seed: int
     time_limit: float
+    reference_seconds: float
 
     @property
     def key(self) -> Key:
         return _name(self.instance), self.method, self.backbone, self.training_seed, self.seed
+
+    def regions(self, region: TrustRegion | None) -> list[TrustRegion]:
+        return trust_regions(self.method, self.family, self.backbone, region)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What a row must have been made with to stand for this task, by column."""
+        asked = self.regions(None)
+        if asked and self.region is not None:
+            asked = [self.region]  # Apollo's shares of it follow from the instance
+        return {
+            "time_limit": self.time_limit,
+            "solver": self.solver,
+            "reference_seconds": self.reference_seconds,
+            "instance_hash": self.instance_hash,
+            "model": _origin(self.model),
+            "regions": "; ".join(f"{r.k0:.10g} {r.k1:.10g} {r.delta:.10g}" for r in asked),
+        }
 
 
 def evaluate(
@@ -75,7 +96,7 @@ def evaluate(
 
     Without models, all runs of the family and preset are meant. A longer reference run of each
     instance is made first: it is the truth for the accuracies and a candidate for the best known
-    value. What is there already is not run again.
+    value. What is there already is not run again; what was made with other settings is refused.
     """
     if (problem is None) == (not instances):
         raise InputError("give a family (--problem) or your own files (--instances), one of them")
@@ -87,41 +108,32 @@ def evaluate(
     if not predictors and set(methods) != {"solver"}:
         raise InputError("there is no trained model: run l2b element train, or give --model")
     _refuse_twins(predictors)
-    folder = Path(out or Path("results") / (f"element-{problem}-{preset}" if problem else "own"))
+    reference = float(reference_seconds or settings.reference_seconds)
+    position = _position(predictors)
+    name = f"element-{problem}-{preset}" if problem else "element-own"
+    folder = Path(out or Path("results") / name)
     if problem is None:
         files = find_instances(instances)
-        references = collect(
-            instances=files,
-            preset=preset,
-            time_limit=reference_seconds or settings.reference_seconds,
-            solver=solver,
-            position=any(p.provenance.get("position") for p in predictors),
-            jobs=jobs,
-            out=folder / "reference",
-        )
     else:
         files = family_instances(problem, preset, "test", count=count, jobs=jobs, data=data)
-        references = collect(
-            problem,
-            preset=preset,
-            splits=["test"],
-            count=count,
-            time_limit=reference_seconds,
-            solver=solver,
-            jobs=jobs,
-            out=labels,
-            data=data,
-        )
-    truths = {path.stem: read_labels(path) for path in references}
-    for file in files:
-        if _name(file) not in truths:
-            raise InputError(
-                f"the reference run found no solution of {file}: give --reference-seconds more"
-            )
     tasks: dict[Key, _Task] = {}
     for number, file in enumerate(files):
+        content = content_hash(file)
         turns = [
-            _task(file, method, one, problem, region, solver, seed, seconds)
+            _Task(
+                instance=file.absolute(),
+                instance_hash=content,
+                family=problem,
+                method=method,
+                model=one.path.absolute() if one else None,
+                backbone=one.backbone if one else "",
+                training_seed=one.training_seed if one else 0,
+                region=region,
+                solver=solver,
+                seed=seed,
+                time_limit=seconds,
+                reference_seconds=reference,
+            )
             for seed in range(seeds)
             for method in methods
             for one in (predictors if method != "solver" else [None])
@@ -129,8 +141,29 @@ def evaluate(
         # None is always first: what disturbs the machine disturbs all alike.
         turn = number % max(len(turns), 1)
         tasks |= {task.key: task for task in turns[turn:] + turns[:turn]}
-    folder.mkdir(parents=True, exist_ok=True)
-    rows = _run(tasks, Results(folder / FILE), truths, jobs)
+    results = Results(folder / FILE)
+    _check_resumable(results, tasks)  # before hours are spent on references
+    references = collect(
+        problem,
+        files if problem is None else (),
+        preset=preset,
+        splits=["test"],
+        count=count,
+        time_limit=reference,
+        solver=solver,
+        position=position,
+        jobs=jobs,
+        out=labels if problem else folder / "reference",
+        data=data,
+    )
+    truths = {path.stem: read_labels(path) for path in references}
+    for file in files:
+        if _name(file) not in truths:
+            raise InputError(
+                f"the reference run gave no solution of {file}, as said above: leave it out, or "
+                "give --reference-seconds more if it was a matter of time"
+            )
+    rows = _run(tasks, results, truths, jobs)
     if predictors:
         write_accuracies(
             folder / ACCURACY,
@@ -142,41 +175,35 @@ def evaluate(
     return folder, rows
 
 
-def _task(
-    file: Path,
-    method: str,
-    predictor: Predictor | None,
-    problem: str | None,
-    region: TrustRegion | None,
-    solver: str,
-    seed: int,
-    seconds: float,
-) -> _Task:
-    path, backbone, training_seed = None, "", 0
-    if predictor is not None:
-        path, backbone = predictor.path.absolute(), predictor.backbone
-        training_seed = predictor.training_seed
-    regions = tuple(trust_regions(method, problem, backbone, region))
-    return _Task(
-        file.absolute(), method, path, backbone, training_seed, regions, solver, seed, seconds
-    )
+def _check_resumable(results: Results, tasks: dict[Key, _Task]) -> None:
+    """Refuse to add to rows that were made in another way than these will be.
+
+    All rows of a file are compared with each other, so limits and solver must agree everywhere,
+    an instance must be the same for all methods, and a method the same for all instances.
+    """
+    instances = {task.key[0]: task for task in tasks.values()}
+    methods = {task.key[1:4]: task for task in tasks.values()}
+    for row in results.rows:
+        for names, task in (
+            (("time_limit", "solver", "reference_seconds"), next(iter(tasks.values()), None)),
+            (("instance_hash",), instances.get(row.instance)),
+            (("model", "regions"), methods.get(row.key[1:4])),
+        ):
+            now = task.settings if task else {}
+            for name in names:
+                before = getattr(row, name)
+                # An older version left some empty.
+                if task and before not in (now[name], "", None):
+                    raise InputError(
+                        f"{results.path} holds searches of {row.instance} by {row.label} with "
+                        f"{name.replace('_', ' ')} {before}, not {now[name]}: choose another --out"
+                    )
 
 
 def _run(
     tasks: dict[Key, _Task], results: Results, truths: dict[str, Labels], jobs: int
 ) -> list[Row]:
-    known = {row.key: row for row in results.rows}
-    for key, task in tasks.items():
-        row = known.get(key)
-        if row and (row.time_limit, row.solver, row.model) != (
-            task.time_limit,
-            task.solver,
-            _origin(task.model),
-        ):
-            raise InputError(
-                f"{results.path} holds searches with another time limit, solver or model: choose "
-                "another --out"
-            )
+    known = {row.key for row in results.rows}
     missing = [key for key in tasks if key not in known]
     if len(missing) < len(tasks):
         say(f"{results.path} has {len(tasks) - len(missing)} of {len(tasks)} searches already")
@@ -200,7 +227,7 @@ def _run(
             results.append(row)
             progress.advance(note=f"{row.instance} {row.label}: {row.objective}")
             if row.error:
-                say(f"{row.instance}, {row.label}: {row.error}")
+                warn(f"{row.instance}, {row.label}: {row.error}")
     return [row for row in results.rows if row.key in tasks]
 
 
@@ -234,11 +261,9 @@ def _row(
             for p in found.phases
         ),
         rejected=sum(p.rejected for p in found.phases),
-        time_limit=task.time_limit,
-        solver=task.solver,
-        model=_origin(task.model),
         started=started,
         error=error or "",
+        **task.settings,
         **common,
     )
 
@@ -259,10 +284,11 @@ def _search(task: _Task) -> tuple[str, float, Search]:
     instance = Instance.read(task.instance)
     probabilities = predictor(instance.arrays)
     predicting = time.perf_counter() - began
+    own = task.region and as_shares(task.region, len(free_binaries(instance.arrays)))
     found = search(
         instance,
         probabilities,
-        task.regions,
+        task.regions(own),
         solver=solver,
         time_limit=task.time_limit,
         effort=effort,
@@ -288,6 +314,16 @@ def _all_runs(runs: Path | str, problem: str | None, preset: str) -> list[Path]:
     return sorted(Path(runs).glob(f"element-{problem}-{preset}-*/policy.pt"))
 
 
+def _position(predictors: Sequence[Predictor]) -> bool | None:
+    """Tell whether the models know variables by position; None, as the family, without models."""
+    found = {bool(one.provenance.get("position")) for one in predictors}
+    if len(found) > 1:
+        raise InputError(
+            "some of the models were trained with --position and some without: evaluate them apart"
+        )
+    return found.pop() if found else None
+
+
 def _refuse_twins(predictors: Sequence[Predictor]) -> None:
     seen: dict[str, Path] = {}
     for one in predictors:
@@ -307,4 +343,4 @@ def _origin(model: Path | None) -> str:
     if model is None:
         return ""
     file = find_model(model)
-    return f"{file.parent.name}/{file.name} {hashlib.sha256(file.read_bytes()).hexdigest()[:12]}"
+    return f"{file.parent.name}/{file.name} {content_hash(file)}"

@@ -6,7 +6,8 @@ docs/element-level.md describes the file. Nothing in it is pickled, and it appea
 from __future__ import annotations
 
 import io
-import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -38,7 +39,7 @@ class Labels:
     maximise: bool
     seconds: Floats  # (i,), when each incumbent was found
     incumbents: Floats  # (i,), their objective values
-    facts: dict[str, Any]  # instance, status, bound, solver, time_limit, position
+    facts: dict[str, Any]  # instance, status, bound, and the settings of the collection
 
     @property
     def best(self) -> Bools:
@@ -56,7 +57,7 @@ class Labels:
         unit = temperature * max(abs(self.objectives[0]), 1e-9)
         weights = np.exp(-np.abs(self.objectives - self.objectives[0]) / unit)
         mean: Floats = weights @ self.solutions / weights.sum()
-        return mean
+        return np.minimum(mean, 1.0)  # which rounding can exceed
 
     def write(self, path: Path) -> None:
         """Write the file."""
@@ -86,6 +87,34 @@ class Labels:
 
 def read_labels(path: Path) -> Labels:
     """Read one file."""
+    with _opened(path) as arrays:
+        binaries = arrays["binaries"].astype(np.int64)
+        packed = arrays["solutions"]
+        return Labels(
+            BipartiteGraph(
+                torch.from_numpy(arrays["constraint_features"]),
+                torch.from_numpy(arrays["edge_index"].astype(np.int64)),
+                torch.from_numpy(arrays["edge_values"]),
+                torch.from_numpy(arrays["variable_features"]),
+            ),
+            binaries,
+            np.unpackbits(packed, axis=1, count=len(binaries)).astype(bool),
+            arrays["objectives"],
+            bool(arrays["maximise"]),
+            arrays["seconds"],
+            arrays["incumbents"],
+            _facts(arrays),
+        )
+
+
+def read_facts(path: Path) -> dict[str, str]:
+    """Read how the labels of one file were made, and nothing else of it."""
+    with _opened(path) as arrays:
+        return _facts(arrays)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Any]:
     try:
         with np.load(path, allow_pickle=False) as arrays:
             if int(arrays["format"]) != FORMAT:
@@ -95,28 +124,16 @@ def read_labels(path: Path) -> Labels:
                 )
             if str(arrays["schema"]) != ELEMENT.hash:
                 raise InputError(f"{path} holds other features than this version: collect again")
-            binaries = arrays["binaries"].astype(np.int64)
-            packed = arrays["solutions"]
-            names, values = arrays["fact_names"].tolist(), arrays["fact_values"].tolist()
-            return Labels(
-                BipartiteGraph(
-                    torch.from_numpy(arrays["constraint_features"]),
-                    torch.from_numpy(arrays["edge_index"].astype(np.int64)),
-                    torch.from_numpy(arrays["edge_values"]),
-                    torch.from_numpy(arrays["variable_features"]),
-                ),
-                binaries,
-                np.unpackbits(packed, axis=1, count=len(binaries)).astype(bool),
-                arrays["objectives"],
-                bool(arrays["maximise"]),
-                arrays["seconds"],
-                arrays["incumbents"],
-                dict(zip(names, values, strict=True)),
-            )
-    except (ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-        if isinstance(error, InputError):
-            raise
+            yield arrays
+    except (InputError, FileNotFoundError, PermissionError):
+        raise
+    except Exception as error:  # a damaged archive can raise nearly anything
         raise InputError(f"{path} is not a file of labels: delete it and collect again") from error
+
+
+def _facts(arrays: Any) -> dict[str, str]:
+    names, values = arrays["fact_names"].tolist(), arrays["fact_values"].tolist()
+    return dict(zip(names, values, strict=True))
 
 
 def label_files(folder: Path | str) -> list[Path]:

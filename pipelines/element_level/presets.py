@@ -111,8 +111,8 @@ def trust_regions(
 ) -> list[TrustRegion]:
     """Return the regions of a method, as shares of the binaries.
 
-    For the paper's four families they are the paper's; `own` (shares, too) replaces them, and
-    serves any other family. No regions is the solver alone.
+    For the paper's four families they are the paper's; `own` (shares, too: see `as_shares`)
+    replaces them, and serves any other family. No regions is the solver alone.
     """
     if method not in METHODS:
         raise InputError(f"there is no method {method!r}: choose from {', '.join(METHODS)}")
@@ -134,6 +134,13 @@ def trust_regions(
         TrustRegion(own.k0 * share, own.k1 * share, own.delta * share, seconds)
         for share, seconds in zip(_APOLLO_SHARES, _APOLLO_TIMES, strict=True)
     ]
+
+
+def as_shares(region: TrustRegion, binaries: int) -> TrustRegion:
+    """Express numbers of variables as shares of the binaries, which Apollo divides further."""
+    # Never a full 1, which would mean one variable.
+    k0, k1, delta = (min(c / max(binaries, 1), 1 - 1e-9) for c in region.counts(binaries))
+    return TrustRegion(k0, k1, delta)
 
 
 def family_instances(

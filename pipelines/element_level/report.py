@@ -86,7 +86,7 @@ class Report:
             ("method", "searches", "gap", "geometric", "integral", "geometric", "at best known",
              "with a solution", "empty regions", "predicting"),
             rows,
-            "Gaps and integrals: lower is better.",
+            " ".join(["Gaps and integrals: lower is better.", *self._left_out()]),
         )  # fmt: skip
 
     def difference_table(self) -> Table | None:
@@ -174,11 +174,20 @@ class Report:
         }
         best = min(means, key=lambda label: means[label])
         listed = ", ".join(f"{label} {mean:.2f}" for label, mean in means.items())
-        instances = len({row.instance for row in self.searches.rows})
+        instances = len({row.instance for row in self.searches.compared})
         return (
             f"Mean primal integral over {instances} instances and {self.searches.horizon:g} s: "
             f"{listed}. The lowest is that of {best}."
         )
+
+    def _left_out(self) -> list[str]:
+        count = len(self.searches.rows) - len(self.searches.compared)
+        if not count:
+            return []
+        return [
+            f"Left out of {len(self.searches.rows)} searches: {count}, whose instance and seed not "
+            "every method and model has."
+        ]
 
     def _how(self) -> list[tuple[str, str]]:
         rows = self.searches.rows

@@ -10,7 +10,7 @@ import io
 import json
 import types
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
@@ -26,7 +26,10 @@ Key = tuple[str, str, str, int, int]  # instance, method, backbone, training see
 
 @dataclass(frozen=True)
 class Row:
-    """One search. Times are wall seconds since it began, prediction included."""
+    """One search. Times are wall seconds since it began, prediction included.
+
+    Columns with a default came later: files of older versions lack them, and are still read.
+    """
 
     instance: str
     method: str  # solver, pas or apollo
@@ -52,6 +55,9 @@ class Row:
     versions: str
     command: str
     error: str
+    instance_hash: str = ""  # of the instance file's content
+    regions: str = ""  # k0, k1 and delta of each trust region, as asked for
+    reference_seconds: float | None = None  # the time limit of the reference run
 
     @property
     def key(self) -> Key:
@@ -66,6 +72,7 @@ class Row:
 
 _TYPES = get_type_hints(Row)
 COLUMNS = [field.name for field in fields(Row)]
+_LATER = [field.name for field in fields(Row) if field.default is not MISSING]
 
 
 class Results:
@@ -92,17 +99,24 @@ def read_results(path: Path | str) -> list[Row]:
         path = path / FILE
     if not path.is_file():
         raise InputError(f"there is no {path}: l2b element evaluate writes it")
-    lines = path.read_text().splitlines(keepends=True)
-    reader = csv.DictReader(line for line in lines if line.endswith("\n"))
-    if list(reader.fieldnames or []) != COLUMNS:
-        raise InputError(
-            f"{path} has other columns than this version writes: choose another --out, and "
-            "evaluate again"
-        )
     try:
+        lines = path.read_text().splitlines(keepends=True)
+        reader = csv.DictReader(line for line in lines if line.endswith("\n"))
+        found = list(reader.fieldnames or [])
+        if found != [name for name in COLUMNS if name in found or name not in _LATER]:
+            raise InputError(
+                f"{path} has other columns than this version writes: choose another --out, and "
+                "evaluate again"
+            )
         return [
-            Row(**{name: _value(cells[name], _TYPES[name]) for name in COLUMNS}) for cells in reader
+            Row(**{name: _value(cells[name], _TYPES[name]) for name in found}) for cells in reader
         ]
+    except InputError:
+        raise
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise InputError(
+            f"{path} is not a table of results: l2b element evaluate writes one"
+        ) from error
     except (ValueError, TypeError, KeyError) as error:
         raise InputError(f"{path} is damaged ({error}): delete the broken line") from error
 
@@ -120,12 +134,20 @@ def read_accuracies(path: Path) -> dict[tuple[str, int], Accuracy]:
     """Read them back; none where there is no file."""
     if not path.is_file():
         return {}
-    return {
-        (one["backbone"], one["seed"]): Accuracy(
-            Confusion(**one["confusion"]), one["mse"], tuple(one["zeros"]), tuple(one["ones"])
-        )
-        for one in json.loads(path.read_text())
-    }
+    try:
+        return {
+            (str(one["backbone"]), int(one["seed"])): Accuracy(
+                Confusion(**one["confusion"]),
+                float(one["mse"]),
+                tuple(one["zeros"]),
+                tuple(one["ones"]),
+            )
+            for one in json.loads(path.read_text())
+        }
+    except (ValueError, TypeError, KeyError) as error:
+        raise InputError(
+            f"{path} is damaged ({error}): delete it, and evaluate again to have the accuracies"
+        ) from error
 
 
 def _cells(row: Row) -> list[str]:
@@ -140,7 +162,9 @@ def _cell(value: Any) -> str:
     return " ".join(value.split()) if isinstance(value, str) else repr(value)
 
 
-def _value(cell: str, kind: Any) -> Any:
+def _value(cell: str | None, kind: Any) -> Any:
+    if cell is None:
+        raise ValueError("a line is too short")
     if get_origin(kind) in (Union, types.UnionType):
         if not cell:
             return None

@@ -8,7 +8,7 @@ from pathlib import Path
 from learn2branch.errors import InputError, WorkError
 from learn2branch.runs import replace_file
 from pipelines.element_level.predict import Predictor
-from pipelines.element_level.presets import trust_regions
+from pipelines.element_level.presets import as_shares, trust_regions
 from pipelines.progress import say
 from solver_plugins.primal import Search, TrustRegion, free_binaries, search
 from solver_plugins.solvers import INFEASIBLE, Effort, Incumbent, Instance, get_solver
@@ -32,6 +32,8 @@ def search_file(
     """
     if model is None and method != "solver":
         raise InputError(f"the method {method} needs a model: give --model, or --method solver")
+    if solution is not None and Path(solution).is_dir():
+        raise InputError(f"{solution} is a folder: give a file for the solution")
     chosen = get_solver(solver)
     predictor = Predictor(model) if model is not None and method != "solver" else None
     began = time.perf_counter()
@@ -41,7 +43,7 @@ def search_file(
     if predictor is not None:
         probabilities = predictor(instance.arrays)
         family = str(predictor.provenance.get("problem", ""))
-        own = None if region is None else _as_shares(region, binaries)
+        own = None if region is None else as_shares(region, binaries)
         regions = trust_regions(method, family, predictor.backbone, own)
         say(f"{binaries} free binaries, predicted in {time.perf_counter() - began:.2f} s")
     found = search(
@@ -82,10 +84,3 @@ def write_solution(instance: Instance, found: Incumbent, path: Path) -> None:
 
 def _show(found: Incumbent) -> None:
     say(f"{found.seconds:8.2f} s  {found.objective:.10g}")
-
-
-def _as_shares(region: TrustRegion, binaries: int) -> TrustRegion:
-    """Express numbers of variables as shares of the binaries, which Apollo divides further."""
-    # Never a full 1, which would mean one variable.
-    k0, k1, delta = (min(c / max(binaries, 1), 1 - 1e-9) for c in region.counts(binaries))
-    return TrustRegion(k0, k1, delta)

@@ -24,6 +24,11 @@ class Searches:
     def __post_init__(self) -> None:
         if not self.rows:
             raise InputError("there are no searches to report: run l2b element evaluate")
+        if not self.compared:
+            raise InputError(
+                "no instance and seed has been searched with every method and model: run l2b "
+                "element evaluate with all of them at once"
+            )
 
     @property
     def labels(self) -> list[str]:
@@ -36,9 +41,21 @@ class Searches:
         """The time limit."""
         return max(row.time_limit for row in self.rows)
 
+    @cached_property
+    def compared(self) -> list[Row]:
+        """The searches of the instances and seeds that every method and model has.
+
+        Means over different instances would compare the instances.
+        """
+        done: dict[tuple[str, int], set[tuple[str, int]]] = defaultdict(set)
+        for row in self.rows:
+            done[row.label, row.training_seed].add((row.instance, row.seed))
+        shared = set.intersection(*done.values())
+        return [row for row in self.rows if (row.instance, row.seed) in shared]
+
     def of(self, label: str) -> list[Row]:
-        """Return the searches of one method."""
-        return [row for row in self.rows if row.label == label]
+        """Return the searches of one method, of those that are compared."""
+        return [row for row in self.compared if row.label == label]
 
     @cached_property
     def best_known(self) -> dict[str, float]:

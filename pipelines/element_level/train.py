@@ -61,7 +61,7 @@ def train(
     config = TrainingConfig(
         epochs=epochs or settings.epochs,
         batch_size=batch_size or settings.batch_size,
-        lr=lr or LEARNING_RATES[backbone],
+        lr=LEARNING_RATES[backbone] if lr is None else lr,
         seed=seed,
         budget_seconds=budget_seconds or settings.training_seconds,
         device=device,

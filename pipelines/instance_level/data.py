@@ -121,21 +121,23 @@ def load(path: Path) -> LabelledMilps:
     """Read a set that `generate` wrote."""
     if not path.exists():
         raise InputError(f"{path} is not there: make it with `l2b instance generate`")
+    arrays = _arrays(path)
     try:
-        arrays = _arrays(path)
         version, recipe = int(arrays.pop("format")), json.loads(str(arrays.pop("recipe")))
-    except (OSError, EOFError, ValueError, KeyError) as error:
+        if version != FORMAT:
+            raise InputError(
+                f"{path} has format {version}, this version reads {FORMAT}: make it again"
+            )
+        if any(len(array) != recipe["count"] for array in arrays.values()):
+            raise ValueError(f"not everything in it has {recipe['count']} instances")
+        feasible, bounded, value = (
+            arrays.pop(name) for name in ("feasible", "bounded", "value_of_optimum")
+        )
+        return LabelledMilps(Recipe(**recipe), Milps(**arrays), feasible, bounded, value)
+    except InputError:
+        raise
+    except (ValueError, KeyError, TypeError) as error:
         raise InputError(f"{path} is not a set of labelled instances: {error}") from error
-    if version != FORMAT:
-        raise InputError(f"{path} has format {version}, this version reads {FORMAT}: make it again")
-    labels = {name: arrays.pop(name) for name in ("feasible", "bounded", "value_of_optimum")}
-    return LabelledMilps(
-        Recipe(**recipe),
-        Milps(**arrays),
-        labels["feasible"],
-        labels["bounded"],
-        labels["value_of_optimum"],
-    )
 
 
 def label(milps: Milps, index: int) -> Label:
@@ -174,8 +176,13 @@ def _digest(recipe: Recipe) -> str:
 
 
 def _arrays(path: Path) -> dict[str, NDArray]:
-    with np.load(path, allow_pickle=False) as file:
-        return {name: file[name] for name in file.files}
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            return {name: file[name] for name in file.files}
+    except Exception as error:  # a damaged archive can raise nearly anything
+        raise InputError(
+            f"{path} cannot be read ({error}): if it is damaged, delete it and make it again"
+        ) from error
 
 
 def _write(path: Path, arrays: dict[str, Any]) -> None:

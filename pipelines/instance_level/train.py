@@ -68,7 +68,7 @@ def train(
     config = TrainingConfig(
         epochs=epochs // passes,
         batch_size=max(1, batch_size // twins),
-        lr=lr or LEARNING_RATES.get(backbone, 1e-3),
+        lr=LEARNING_RATES.get(backbone, 1e-3) if lr is None else lr,
         patience=_NEVER,
         stop_patience=_NEVER,
         seed=seed,

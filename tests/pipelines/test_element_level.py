@@ -2,6 +2,8 @@ import csv
 import itertools
 import json
 import math
+import re
+import zipfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,7 +27,7 @@ from pipelines.element_level.labels import Labels, label_files, read_labels
 from pipelines.element_level.predict import Predictor, measure_accuracy
 from pipelines.element_level.presets import PRESETS, trust_regions
 from pipelines.element_level.report import FILE, Report, read_report
-from pipelines.element_level.results import Results, Row, read_results
+from pipelines.element_level.results import COLUMNS, Results, Row, read_results
 from pipelines.element_level.search import search_file
 from pipelines.element_level.summary import Searches
 from pipelines.element_level.train import split_files, train
@@ -176,6 +178,17 @@ def test_a_file_that_holds_no_labels_is_named(tmp_path, content):
     path.write_bytes(content)
     with pytest.raises(InputError, match=r"bad\.npz"):
         read_labels(path)
+
+
+def test_a_damaged_file_of_labels_is_named(labels, tmp_path):
+    labels.write(path := tmp_path / "bad.npz")
+    whole = path.read_bytes()
+    with zipfile.ZipFile(path) as archive:
+        inside = archive.getinfo("variable_features.npy").header_offset + 70
+    for content in (whole[:-30], whole[:inside] + b"altered" + whole[inside + 7 :]):
+        path.write_bytes(content)
+        with pytest.raises(InputError, match=r"bad\.npz is not a file of labels"):
+            read_labels(path)
 
 
 @settings(max_examples=30, deadline=None)
@@ -334,6 +347,36 @@ def test_methods_are_compared_with_the_solver_and_backbones_with_each_other():
     assert alone.difference_table() is None
 
 
+def test_methods_are_compared_on_what_all_of_them_have_searched():
+    """A method that was only run on the easy instances used to look better for it."""
+    easy = {"times": (1.0,), "objectives": (100.0,), "objective": 100.0}
+    alone = [a_row(instance="easy", **easy), a_row(instance="hard"), a_row(instance="late")]
+    pas = [
+        a_row(instance="easy", method="pas", backbone="bgnn", training_seed=k, **easy)
+        for k in range(3)
+    ]
+    one_more = a_row(instance="hard", method="pas", backbone="bgnn", training_seed=1)
+    report = Report(Searches([*alone, *pas, one_more]), {})
+    table = report.search_table()
+    assert [cells[1] for cells in table.rows] == ["1", "3"]  # searches, a training each
+    assert len({cells[2:6] for cells in table.rows}) == 1  # gaps and integrals
+    assert "Left out of 7 searches: 3, whose instance and seed" in table.text()
+    page = report.page().html()
+    assert "over 1 instances" in page and "hard" in page  # every search is still listed
+    assert "Left out" not in Report(Searches([alone[0], *pas]), {}).search_table().text()
+    with pytest.raises(InputError, match="every method and model"):
+        Searches([*alone[1:], *pas])
+
+
+PUBLISHED = sorted((Path(__file__).parents[2] / "docs" / "results" / "element").glob("*/"))
+
+
+@pytest.mark.parametrize("folder", PUBLISHED, ids=lambda folder: folder.name)
+def test_published_searches_can_still_be_reported(folder):
+    searches = read_report(folder).searches
+    assert len(searches.compared) == len(searches.rows) == 8 * 13
+
+
 def test_results_survive_a_writer_that_was_killed(tmp_path):
     path = tmp_path / "results.csv"
     rows = [a_row(seed=k, objective=None if k else 1.5) for k in range(2)]
@@ -344,6 +387,38 @@ def test_results_survive_a_writer_that_was_killed(tmp_path):
     path.write_bytes(path.read_bytes() + b"two,solv")
     assert Results(path).rows == rows
     assert read_results(tmp_path) == rows
+
+
+def test_results_of_an_older_version_lack_some_columns(tmp_path):
+    path = tmp_path / "results.csv"
+    Results(path).append(a_row(instance_hash="123", regions="1 2 3", reference_seconds=4.0))
+    with path.open() as file:
+        lines = [cells[: COLUMNS.index("error") + 1] for cells in csv.reader(file)]
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows(lines)
+    assert read_results(path) == [a_row()]
+    assert Results(path).rows == [a_row()]  # and goes on, with all columns
+    assert path.read_text().startswith(",".join(COLUMNS))
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("results.csv", b"\x89PNG\r\n\xff\xfe\x00"),
+        ("results.csv", b"a,b\n1,2\n"),
+        ("results.csv", (",".join(COLUMNS) + "\none,solver,,0,0,limit\n").encode()),
+        ("accuracy.json", b"\xff\xfe"),
+        ("accuracy.json", b'[{"backbone": "bgnn",'),
+        ("accuracy.json", b'[{"backbone": "bgnn"}]'),
+        ("accuracy.json", b"3"),
+    ],
+)
+def test_what_cannot_be_reported_is_named(name, content, tmp_path, capsys):
+    Results(tmp_path / "results.csv").append(a_row())
+    (tmp_path / name).write_bytes(content)
+    assert l2b("element", "report", str(tmp_path)) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"Error: {tmp_path / name} ") and len(said.splitlines()) == 1
 
 
 # --- the whole way, on two families --------------------------------------------------------------
@@ -395,7 +470,7 @@ def test_from_instances_to_a_report(trained):
         assert not row.prediction_seconds or row.times[0] >= row.prediction_seconds
     again = evaluate(problem, **arguments)[1]
     assert again == rows  # nothing was run twice
-    with pytest.raises(InputError, match="another time limit"):
+    with pytest.raises(InputError, match=r"time limit 0\.8, not 3\.0: choose another --out"):
         evaluate(problem, **{**arguments, "time_limit": 3.0})
 
     report = read_report(folder)
@@ -498,6 +573,117 @@ def test_own_instances_go_the_same_way(trained):
     assert Predictor(folder).provenance["problem"] == ""
 
 
+# --- going on, with the same only ----------------------------------------------------------------
+
+
+def untrained(path: Path, seed: int = 0, **provenance) -> Path:
+    model = build_model("bgnn", task="element", size="small")
+    return export_policy(model, path, provenance={"seed": seed, **provenance})
+
+
+@pytest.fixture
+def own(tmp_path) -> tuple[Path, dict]:
+    """A file of a user, and how it is evaluated in a second or two."""
+    file = tmp_path / "mine.lp"
+    file.write_text(LP)
+    arguments = {
+        "instances": [file], "preset": "tiny", "methods": ["solver"], "time_limit": 2.0,
+        "reference_seconds": 1.0, "out": tmp_path / "results",
+    }  # fmt: skip
+    return file, arguments
+
+
+def test_searches_of_another_instance_or_with_other_settings_are_not_gone_on_with(own, tmp_path):
+    """Rows of two instances stood under one name, and old limits under new ones."""
+    file, arguments = own
+    (row,) = evaluate(**arguments)[1]
+    other = tmp_path / "other.lp"
+    other.write_text(LP)
+    for changes, complaint in (
+        ({"time_limit": 3.0}, r"time limit 2\.0, not 3\.0"),
+        ({"solver": "highs"}, "solver scip, not highs"),
+        ({"reference_seconds": 5.0}, r"reference seconds 1\.0, not 5\.0"),
+        ({"instances": [other], "time_limit": 3.0}, r"time limit 2\.0, not 3\.0"),
+    ):
+        with pytest.raises(InputError, match=rf"results\.csv holds .* {complaint}: choose another"):
+            evaluate(**{**arguments, **changes})
+    file.write_text(LP.replace("3 b_x", "4 b_x"))
+    with pytest.raises(InputError, match=f"of mine by scip with instance hash {row.instance_hash}"):
+        evaluate(**arguments, seeds=2)
+    assert read_results(tmp_path / "results") == [row]
+    assert not (tmp_path / "results" / "reference" / "other.npz").exists()
+
+
+def test_other_trust_regions_are_other_searches(own, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    arguments = {**own[1], "methods": ["pas"], "models": [untrained(tmp_path / "m.pt")]}
+    del arguments["out"]
+    folder, (row,) = evaluate(**arguments, region=TrustRegion(2, 0.5, 1))
+    assert folder == Path("results/element-own")  # results/own is l2b evaluate's
+    assert row.error == "" and row.regions == "2 0.5 1"
+    with pytest.raises(InputError, match=r"pas-bgnn with regions 2 0\.5 1, not 1 0\.5 1"):
+        evaluate(**arguments, region=TrustRegion(1, 0.5, 1))
+    with pytest.raises(InputError, match=r"regions 2 0\.5 1, not 0\.2 0\.05 0\.02"):
+        evaluate(**arguments)
+
+
+def test_labels_of_another_instance_or_with_other_settings_are_not_gone_on_with(own, tmp_path):
+    file, _ = own
+    arguments = {"instances": [file], "preset": "tiny", "out": tmp_path / "labels"}
+    (path,) = collect(**arguments)
+    whole = read_labels(path)
+    for changes, complaint in (
+        ({"time_limit": 2}, r"time limit 1\.0, not 2\.0"),
+        ({"position": True}, "position False, not True"),
+        ({"pool_size": 3}, "pool size 10, not 3"),
+        ({"seed": 4}, "seed 0, not 4"),
+    ):
+        with pytest.raises(InputError, match=rf"mine\.npz holds labels with {complaint}: choose"):
+            collect(**{**arguments, **changes})
+    replace(whole, facts={**whole.facts, "solver": "highs"}).write(path)
+    with pytest.raises(InputError, match="solver highs, not scip"):
+        collect(**arguments)
+    whole.write(path)
+    file.write_text(LP.replace("3 b_x", "4 b_x"))
+    with pytest.raises(InputError, match="instance hash"):
+        collect(**arguments)
+    # An older version wrote less, and numbers in another way.
+    replace(whole, facts={"position": False, "time_limit": 1}).write(path)
+    assert collect(**arguments) == [path]
+
+
+def test_numbers_of_variables_are_shared_out_among_apollos_rounds(own, tmp_path):
+    """An eighth of 4 was read as one half of the binaries."""
+    file, arguments = own
+    names = [f"x{k}" for k in range(40)]
+    weights = [f"{3 + k % 7} {name}" for k, name in enumerate(names)]
+    file.write_text(
+        f"Maximize\n obj: {' + '.join(names)}\nSubject To\n c: {' + '.join(weights)} <= 70\n"
+        f"Binary\n {' '.join(names)}\nEnd\n"
+    )
+    (row,) = evaluate(
+        **{**arguments, "methods": ["apollo"], "models": [untrained(tmp_path / "m.pt")]},
+        region=TrustRegion(16, 4, 8),
+    )[1]
+    held = re.findall(r"region \d \w+ \S+ s \(held (\d+)\+(\d+), delta (\d+)", row.phases)
+    assert [" ".join(numbers) for numbers in held] == ["8 2 4", "4 1 2", "2 0 1", "2 0 1"]
+
+
+def test_the_accuracy_of_a_model_that_knows_positions_is_measured_with_positions(tmp_path):
+    places = {"labels": tmp_path / "labels", "data": tmp_path / "data", "out": tmp_path / "results"}
+    arguments = {
+        "preset": "tiny", "count": 1, "methods": ["solver"], "time_limit": 0.5,
+        "reference_seconds": 0.5, **places,
+    }  # fmt: skip
+    model = untrained(tmp_path / "with.pt", position=True)
+    evaluate("indset", models=[model], **arguments)
+    (path,) = label_files(tmp_path / "labels" / "indset" / "tiny" / "test")
+    assert read_labels(path).graph.variable_features[:, 6:].any()
+    without = untrained(tmp_path / "without.pt", seed=1)
+    with pytest.raises(InputError, match="with --position and some without: evaluate them apart"):
+        evaluate("indset", models=[model, without], **arguments)
+
+
 # --- mistakes ------------------------------------------------------------------------------------
 
 
@@ -510,6 +696,7 @@ def test_mistakes_end_in_one_sentence(tmp_path, capsys):
         (["search", str(lp), "--model", str(state)], "model of the state task"),
         (["search", str(tmp_path / "no.lp"), "--method", "solver"], "does not exist"),
         (["search", str(lp), "--method", "solver", "--k0", "1"], "belong together"),
+        (["search", str(lp), "--method", "solver", "--out", str(tmp_path)], "is a folder"),
         (["train", "--problem", "indset", "--labels", str(tmp_path)], "run l2b element collect"),
         (["collect"], "--problem"),
         (["evaluate", "--problem", "indset", "--runs", str(tmp_path)], "no trained model"),
@@ -527,11 +714,20 @@ def test_an_infeasible_instance_is_no_mistake_of_the_search(tmp_path):
 
 
 def test_instances_that_teach_nothing_are_named(tmp_path, capsys):
+    """Also to those who asked for quiet: what is left out is no progress."""
     bad = tmp_path / "none.lp"
     bad.write_text("Minimize\n obj: x\nSubject To\n c: x >= 2\nBinary\n x\nEnd\n")
-    with pytest.raises(WorkError, match="no instance gave a single solution"):
+    with pytest.raises(
+        WorkError, match=r"no instance gave a single .* the first .*: is infeasible"
+    ):
         collect(instances=[bad], preset="tiny", out=tmp_path / "labels")
-    assert "infeasible" in capsys.readouterr().err
+    (tmp_path / "good.lp").write_text(LP)
+    capsys.readouterr()
+    collecting = ("--instances", str(tmp_path), "--preset", "tiny", "--out", str(tmp_path / "both"))
+    assert l2b("element", "collect", *collecting, "-q") == 0
+    said = capsys.readouterr()
+    assert said.out.startswith("1 instances with labels")
+    assert "none.lp: is infeasible" in said.err and len(said.err.splitlines()) == 1
 
 
 @pytest.mark.slow

@@ -133,6 +133,41 @@ def test_what_is_no_set_is_refused_by_name(tmp_path: Path, content: bytes | None
         load(path)
 
 
+def without(arrays: dict, name: str) -> dict:
+    return {key: array for key, array in arrays.items() if key != name}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda arrays: without(arrays, "feasible"),
+        lambda arrays: without(arrays, "rhs"),
+        lambda arrays: {**arrays, "more": arrays["rhs"]},
+        lambda arrays: {**arrays, "recipe": np.array('{"count": 80}')},
+        lambda arrays: {**arrays, "recipe": np.array("[]")},
+        lambda arrays: {**arrays, "feasible": arrays["feasible"][:7]},
+    ],
+)
+def test_a_set_that_was_altered_is_refused_by_name(sets: Path, tmp_path: Path, change) -> None:
+    with np.load(sets / "foldable.npz") as file:
+        np.savez(tmp_path / "foldable.npz", **change(dict(file)))
+    with pytest.raises(InputError, match=r"foldable\.npz is not a set of labelled instances: "):
+        load(tmp_path / "foldable.npz")
+
+
+@pytest.mark.parametrize("place", [0.2, 0.5, 0.8])
+def test_a_damaged_set_is_refused_by_name(sets: Path, tmp_path: Path, place: float) -> None:
+    """A copy that was cut off, or a disk that lost some bytes, ended in an internal error."""
+    path, whole = tmp_path / "unfoldable.npz", (sets / "unfoldable.npz").read_bytes()
+    cut = int(place * len(whole))
+    for content in (whole[:cut], whole[:cut] + b"lost" * 9 + whole[cut + 36 :]):
+        path.write_bytes(content)
+        with pytest.raises(
+            InputError, match=r"unfoldable\.npz cannot be read .*: if it is damaged"
+        ):
+            load(path)
+
+
 @pytest.mark.parametrize(
     "recipe",
     [
@@ -321,6 +356,12 @@ def test_a_run_that_was_stopped_ends_like_one_that_was_not(sets: Path, tmp_path:
         lines = (tmp_path / name / "metrics.jsonl").read_text().splitlines()
         losses.append([json.loads(line)["train/loss"] for line in lines])
     assert losses[0] == losses[1]
+
+
+def test_a_learning_rate_of_zero_is_not_the_usual_one(sets: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="lr must be positive, not 0"):
+        train("unfoldable", "objective", epochs=1, lr=0.0, data=sets, out=tmp_path / "r", **SMALL)
+    assert not (tmp_path / "r").exists()
 
 
 def test_a_run_folder_of_another_task_is_not_continued(trained: Path, sets: Path) -> None:
