@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from learn2branch.kernels import KERNELS, address, usable
 from learn2branch.nonzeros import NonZeros, Rows
@@ -23,13 +24,13 @@ CLAMP = 5.0  # scores stay in [-5, 5], as in the authors' code: no sum can overf
 
 
 def self_attention_plain(Q: Tensor, K: Tensor, V: Tensor) -> Tensor:
-    """Equation 3 of the paper for one graph and one head, O(n^2): (n, d) each -> (n, d)."""
+    """Equation 5 of the paper for one graph and one head, O(n^2): (n, d) each -> (n, d)."""
     M = Q.sigmoid() @ K.sigmoid().T
     return (M / (M.sum(dim=1, keepdim=True) + EPSILON)) @ V
 
 
 def cross_attention_plain(Q: Tensor, K: Tensor, V: Tensor, w: Tensor, A: Tensor) -> Tensor:
-    """Equation 8 of the paper for one head, O(mn): Q (n, d); K, V (m, d); w (d,); A (n, m)."""
+    """Equation 11 of the paper for one head, O(mn): Q (n, d); K, V (m, d); w (d,); A (n, m)."""
     p = A * ((Q * w) @ K.T) / Q.shape[1] ** 0.5
     M = p.clamp(-CLAMP, CLAMP).exp() * (A != 0)
     return (M / (M.sum(dim=1, keepdim=True) + EPSILON)) @ V
@@ -81,6 +82,7 @@ class _SelfAttention(torch.autograd.Function):
         return out
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         tensors, grad = ctx.saved_tensors, grad.contiguous()
         grads = tuple(torch.empty_like(tensor) for tensor in tensors[2:5])
@@ -94,7 +96,8 @@ def cross_attention(q: Tensor, x: Tensor, entries: NonZeros, backend: str = "aut
     Row i gets, per head, the mean of x_j over its non-zeros a_ij, weighted with
     exp(clamp(a_ij <q_i, x_j>)). `q` brings the paper's scaling and coefficient vector with it.
     """
-    if backend != "scatter" and usable(x.shape[1], q, x):
+    constant = not entries.rows.values.requires_grad  # the kernel has no gradient for them
+    if backend != "scatter" and constant and usable(x.shape[1], q, x):
         return _CrossAttention.apply(q, x, entries)
     p = edge_scores(q, x, entries.rows) * entries.rows.values[:, None]
     return weighted_mean(p, x, entries.rows, backend)
@@ -150,6 +153,7 @@ class _CrossAttention(torch.autograd.Function):
         return out
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
         q, x, values, weight, total, out = ctx.saved_tensors
         rows, columns = ctx.entries.rows, ctx.entries.columns

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 from torch.nn.functional import layer_norm
 
 from learn2branch.kernels import KERNELS, address, usable
@@ -69,6 +70,7 @@ class _Combine(torch.autograd.Function):
         return out
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, ...]:
         inputs, weights = ctx.saved_tensors[:8], ctx.saved_tensors[8:]
         transposed = torch.cat([weight.T.reshape(-1) for weight in weights[:MATRICES]])

@@ -9,10 +9,12 @@ from __future__ import annotations
 import multiprocessing
 import os
 import pickle
+import signal
 import socket
+import threading
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any
@@ -63,6 +65,8 @@ def process_group(device: str) -> Iterator[None]:
     """Join the processes that `torchrun` started; does nothing in a process started alone."""
     started = int(os.environ.get("WORLD_SIZE", "1")) > 1 and not dist.is_initialized()
     if started:
+        if device.startswith("cuda"):
+            torch.cuda.set_device(device)  # where nccl also puts what `gather` exchanges
         dist.init_process_group("nccl" if device.startswith("cuda") else "gloo")
     try:
         yield
@@ -74,42 +78,66 @@ def process_group(device: str) -> Iterator[None]:
 def launch(function: Callable[..., Any], arguments: tuple[Any, ...], workers: int) -> Any:
     """Call `function(*arguments)` in `workers` new processes that form a group; return 0's result.
 
-    What one of them raises is raised here, and the others are ended.
+    What one of them raises is raised here, and the others are ended. SIGTERM is passed on to them
+    and raises KeyboardInterrupt here; should this process be killed, they end as if by SIGTERM.
     """
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     context = multiprocessing.get_context("spawn")
-    started: list[tuple[BaseProcess, Connection]] = []
-    for number in range(workers):
-        receiver, sender = context.Pipe(duplex=False)
-        worker: BaseProcess = context.Process(
-            target=_worker, args=(sender, number, function, arguments, workers, port)
-        )
-        worker.start()
-        sender.close()
-        started.append((worker, receiver))
-    try:
-        return _result(dict(started))
-    except KeyboardInterrupt:
-        for worker, _ in started:  # Ctrl-C reached them too: let them write their checkpoint
-            worker.join(timeout=60)
-        raise
-    finally:
-        for worker, _ in started:
+    started: dict[Connection, BaseProcess] = {}
+
+    def stop(number: int, frame: Any) -> None:
+        for worker in started.values():
             worker.terminate()
-            worker.join()
+        raise KeyboardInterrupt
+
+    with _on_sigterm(stop):
+        try:
+            for number in range(workers):
+                receiver, sender = context.Pipe(duplex=False)
+                worker: BaseProcess = context.Process(
+                    target=_worker,
+                    args=(sender, number, function, arguments, workers, port),
+                    daemon=True,
+                )
+                worker.start()
+                started[receiver] = worker
+                sender.close()
+            return _result(started)
+        except KeyboardInterrupt:
+            for worker in started.values():  # the signal reached them too: let them checkpoint
+                worker.join(timeout=60)
+            raise
+        finally:
+            for worker in started.values():
+                worker.terminate()
+                worker.join()
 
 
-def _result(receivers: dict[BaseProcess, Connection]) -> Any:
-    result, waiting = None, dict(receivers)
+@contextmanager
+def _on_sigterm(handler: Callable[[int, Any], None]) -> Iterator[None]:
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread may have handlers
+        return
+    before = signal.signal(signal.SIGTERM, handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _result(workers: dict[Connection, BaseProcess]) -> Any:
+    result, waiting = None, dict(workers)
     while waiting:
-        ended = wait([worker.sentinel for worker in waiting])
-        for worker in [worker for worker in waiting if worker.sentinel in ended]:
-            receiver = waiting.pop(worker)
+        # Not when it has ended: a worker whose message is larger than the pipe waits for us.
+        ready = wait(list(waiting))
+        for receiver in [receiver for receiver in waiting if receiver in ready]:
+            worker = waiting.pop(receiver)
             try:
                 number, value, error = pickle.loads(receiver.recv_bytes())
-            except EOFError:
+            except (EOFError, OSError):
+                worker.join()
                 raise WorkError(
                     f"a training process ended with code {worker.exitcode}: "
                     "the same command goes on from the last checkpoint"
@@ -118,6 +146,8 @@ def _result(receivers: dict[BaseProcess, Connection]) -> Any:
                 raise error
             if number == 0:
                 result = value
+    for worker in workers.values():
+        worker.join()
     return result
 
 
@@ -137,6 +167,7 @@ def _worker(
         MASTER_PORT=str(port),
     )
     torch.set_num_threads(1)
+    threading.Thread(target=_stop_with_parent, daemon=True).start()
     try:
         message: tuple[int, Any, BaseException | None] = (number, function(*arguments), None)
     except (InputError, WorkError, KeyboardInterrupt) as error:
@@ -145,4 +176,13 @@ def _worker(
         traceback.print_exc()
         message = (number, None, RuntimeError(f"{type(error).__name__}: {error}"))
     # By value: a tensor sent the usual way would live in this process, which is about to end.
-    sender.send_bytes(pickle.dumps(message))
+    with suppress(BrokenPipeError):  # the parent is gone
+        sender.send_bytes(pickle.dumps(message))
+
+
+def _stop_with_parent() -> None:
+    """Wait for the end of the process that started this one, then ask this one to stop."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os.kill(os.getpid(), signal.SIGTERM)

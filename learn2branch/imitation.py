@@ -21,7 +21,7 @@ from learn2branch.features import STATE
 from learn2branch.graph import BipartiteGraph
 from learn2branch.metrics import accuracy_at
 from learn2branch.samples import Sample
-from learn2branch.shards import ShardError, read_header, read_shard
+from learn2branch.shards import ForeignShardError, ShardError, read_header, read_shard
 
 RANKS = (1, 3, 5, 10)  # the k of acc@k
 
@@ -72,8 +72,9 @@ class SampleBatch:
 class SampleSet:
     """The samples of a split, from its folder of shards.
 
-    A shard that is truncated or altered is left out and named in `problems`; one of another
-    version or schema means that the whole store is, and is refused.
+    Opening it reads the headers: a shard that is truncated, or whose header was altered, is left
+    out and named in `problems`; one of another version or schema means that the whole store is, and
+    is refused. Samples that were altered are noticed when they are read: ShardError names the file.
     """
 
     def __init__(self, folder: Path | str, cache_bytes: int = 2 << 30) -> None:
@@ -84,9 +85,9 @@ class SampleSet:
         for path in sorted(self.folder.glob("episode-*.npz")):
             try:
                 header = read_header(path)
+            except ForeignShardError:
+                raise
             except ShardError as error:
-                if "version" in str(error) or "schema" in str(error):
-                    raise
                 self.problems.append(str(error))
                 continue
             if header["samples"]:

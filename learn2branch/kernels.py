@@ -35,13 +35,12 @@ def address(tensor: Tensor) -> int:
 
 def usable(width: int, *tensors: Tensor) -> bool:
     """Tell whether the compiled kernels can take these tensors with rows of this width."""
+    dtype = tensors[0].dtype
     return (
         KERNELS is not None
         and width % 8 == 0
-        and all(
-            tensor.device.type == "cpu" and tensor.dtype in (torch.float32, torch.float64)
-            for tensor in tensors
-        )
+        and dtype in (torch.float32, torch.float64)
+        and all(tensor.device.type == "cpu" and tensor.dtype == dtype for tensor in tensors)
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from importlib.util import find_spec
 from typing import Any
 
@@ -63,6 +63,14 @@ def _start(module: nn.Module) -> None:
             nn.init.zeros_(module.bias)
 
 
+def check_sizes(config: Mapping[str, Any]) -> None:
+    """Refuse a configuration whose layers, width and so on are not whole numbers from 1 on."""
+    for name in BACKBONES[config["backbone"]].SIZES["full"]:
+        value = config.get(name)
+        if not isinstance(value, int) or value < 1:
+            raise InputError(f"{name} must be a whole number of at least 1, not {value!r}")
+
+
 def build_model(
     backbone: str, task: str = "state", size: str = "full", *, backend: str = "auto", **sizes: Any
 ) -> GraphModel:
@@ -88,6 +96,7 @@ def build_model(
     if backend == "scatter" and find_spec("torch_scatter") is None:
         raise InputError("backend 'scatter' needs torch-scatter: pip install learn2branch[scatter]")
     config = {"backbone": backbone, "task": task, **known[size], **sizes}
+    check_sizes(config)
     try:
         return GraphModel(config, backend)
     except TypeError as error:

@@ -41,6 +41,11 @@ class NonZeros:
     @staticmethod
     def from_edges(edge_index: Tensor, values: Tensor, num_rows: int, num_columns: int) -> NonZeros:
         """Sort unsorted edges; row 0 of `edge_index` the matrix row, row 1 the column."""
+        if edge_index.dtype != torch.int64 or edge_index.shape != (2, *values.shape):
+            raise ValueError(
+                "expected an int64 edge_index of shape (2, e) with edge values of shape (e,), not "
+                f"{edge_index.dtype} {tuple(edge_index.shape)} with {tuple(values.shape)}"
+            )
         if KERNELS is not None and edge_index.device.type == "cpu":
             return _sorted_by_counting(edge_index, values, num_rows, num_columns)
         row, column = edge_index

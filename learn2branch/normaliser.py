@@ -34,9 +34,9 @@ class Normaliser(nn.Module):
         mean = torch.zeros_like(self.shift, dtype=torch.float64)
         squares = torch.zeros_like(mean)  # sum of squared deviations (Chan et al. 1979)
         for part in parts:
-            rows = part.to(torch.float64).view(part.shape[0], -1)
-            if rows.shape[0] == 0:
+            if part.shape[0] == 0:
                 continue
+            rows = part.to(torch.float64).view(part.shape[0], -1)
             centre = rows.mean(dim=0) if self.shifts else mean
             delta = centre - mean
             total = count + rows.shape[0]

@@ -6,9 +6,9 @@ schema before anything in it is used, and never unpickles Python objects.
 
 from __future__ import annotations
 
+import copy
 import io
 import json
-import os
 import platform
 import warnings
 import zipfile
@@ -26,6 +26,7 @@ from learn2branch.errors import InputError
 from learn2branch.features import SCHEMAS
 from learn2branch.models import GraphModel, build_model
 from learn2branch.native import native
+from learn2branch.runs import replace_file
 from learn2branch.scripted import script
 
 FORMAT = 1  # of the file; raised whenever an older version could not read it
@@ -53,6 +54,9 @@ class Policy:
         candidates: Tensor | None = None,  # (k,), variables
     ) -> Tensor:
         """Score all variables, (n,), or the candidates, (k,); an instance policy gives (1,)."""
+        if candidates is not None and self.metadata["config"]["task"] == "instance":
+            # Here, as scripts of older files do not: they would average the candidates alone.
+            raise ValueError("a policy for instances takes no candidates")
         run = self._native or self._module
         return run(constraint_features, edge_index, edge_values, variable_features, candidates)
 
@@ -62,6 +66,12 @@ class Policy:
         if torch.device(device).type != "cpu":
             self._native = None
         return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Policy:
+        """Copy the module; what the kernels use points into its own tensors and is made anew."""
+        copied = Policy(copy.deepcopy(self._module, memo), copy.deepcopy(self.metadata, memo))
+        copied._native = copied._native if self._native else None
+        return copied
 
     def __repr__(self) -> str:
         config = self.metadata["config"]
@@ -101,14 +111,12 @@ def export_policy(
     }
     weights = io.BytesIO()
     np.savez(weights, **{k: v.cpu().numpy() for k, v in state.items() if k not in shared})
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
     extra = {METADATA: json.dumps(metadata, indent=1).encode(), WEIGHTS: weights.getvalue()}
-    try:
-        torch.jit.save(module, str(partial), _extra_files=extra)
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+    # Not to the file at once: on a full disk torch's writer ends the whole process.
+    content = io.BytesIO()
+    torch.jit.save(module, content, _extra_files=extra)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    replace_file(path, content.getvalue())
     return path
 
 
@@ -116,7 +124,11 @@ def load_policy(policy: str | Path) -> Policy:
     """Load a policy file, or a shipped policy by name: "setcover", "setcover-bgnn"."""
     path = find_policy(policy)
     metadata = json.loads(_read(path)[METADATA])
-    return Policy(_load_script(path).eval(), metadata)
+    module = _load_script(path).eval()
+    try:
+        return Policy(module, metadata)
+    except InputError as error:
+        raise InputError(f"{path} is damaged: {error}; copy or export it again") from None
 
 
 def load_model(policy: str | Path) -> GraphModel:
@@ -124,8 +136,10 @@ def load_model(policy: str | Path) -> GraphModel:
     path = find_policy(policy)
     content = _read(path)
     metadata = json.loads(content[METADATA])
-    config = dict(metadata["config"])
-    model = build_model(config.pop("backbone"), **config)
+    try:
+        model = build_model(**metadata["config"])
+    except (InputError, TypeError) as error:
+        raise InputError(f"{path} is damaged: {error}; copy or export it again") from None
     try:
         buffers = dict(_load_script(path).named_buffers())
         with np.load(io.BytesIO(content[WEIGHTS]), allow_pickle=False) as arrays:
@@ -185,15 +199,18 @@ def _read(path: Path) -> dict[str, bytes]:
     remedy = "give a policy.pt that l2b train or export_policy wrote"
     try:
         with zipfile.ZipFile(path) as archive:
+            members = archive.namelist()
             damaged = archive.testzip()
             content = {
                 name: archive.read(member)
-                for member in archive.namelist()
+                for member in members
                 for name in (METADATA, WEIGHTS)
                 if member.count("/") == 2 and member.endswith(f"/extra/{name}")
             }
-            is_script = any("/code/" in member for member in archive.namelist())
-    except (zipfile.BadZipFile, EOFError, OSError, NotImplementedError) as error:
+            is_script = any("/code/" in member for member in members)
+        if len(set(members)) < len(members):
+            raise ValueError("a member twice")  # torch crashes where one was meant to be another
+    except Exception as error:  # what a damaged directory leads to has many names
         raise InputError(
             f"{path} is not a policy file, or is cut short ({error}): {remedy}"
         ) from None
@@ -206,7 +223,8 @@ def _read(path: Path) -> dict[str, bytes]:
         metadata = json.loads(content[METADATA])
         found, schema, config = metadata["format"], metadata["schema"], metadata["config"]
         name, hash_ = schema["name"], schema["hash"]
-        config["backbone"], config["task"]
+        if not all(isinstance(word, str) for word in (name, config["backbone"], config["task"])):
+            raise TypeError
     except (ValueError, KeyError, TypeError):
         raise InputError(f"{path} has no metadata of a policy: {remedy}") from None
     if found != FORMAT:

@@ -243,6 +243,8 @@ class ScriptedDualAttention(Weights):
         variable_features: Tensor,
         candidates: Tensor | None = None,
     ) -> Tensor:
+        if self.pools and candidates is not None:
+            raise ValueError("a policy for instances takes no candidates")
         V = self.variable_embedding(variable_features)
         C = self.constraint_embedding(constraint_features)
         m, n = C.shape[0], V.shape[0]
@@ -318,6 +320,7 @@ class ScriptedBipartiteGNN(Weights):
         ]
         self.constraints, self.variables = nn.ModuleList(steps[::2]), nn.ModuleList(steps[1::2])
         self.head = Head(model.head)
+        self.pools = model.task == "instance"
 
     def forward(
         self,
@@ -327,6 +330,8 @@ class ScriptedBipartiteGNN(Weights):
         variable_features: Tensor,
         candidates: Tensor | None = None,
     ) -> Tensor:
+        if self.pools and candidates is not None:
+            raise ValueError("a policy for instances takes no candidates")
         V = self.variable_embedding(variable_features)
         C = self.constraint_embedding(constraint_features)
         row, column, values = edge_index[0], edge_index[1], edge_values * self.edge_scale

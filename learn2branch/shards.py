@@ -39,6 +39,10 @@ class ShardError(InputError):
     """A file that is not a whole, unaltered shard of this version: the message names it."""
 
 
+class ForeignShardError(ShardError):
+    """A shard of another version or schema, as the rest of its store will be."""
+
+
 @dataclass
 class Shard:
     """The samples of one episode and where they come from."""
@@ -115,12 +119,12 @@ def _read(path: Path, only_header: bool = False) -> tuple[dict[str, Any], dict[s
             f"{path} is truncated or not a shard ({type(error).__name__}): delete it, collect again"
         ) from error
     if version != VERSION:
-        raise ShardError(
+        raise ForeignShardError(
             f"{path} has format version {version}, this learn2branch reads {VERSION}: collect "
             "again, or use the learn2branch that wrote it"
         )
     if schema != STATE.hash:
-        raise ShardError(
+        raise ForeignShardError(
             f"{path} holds states of another feature schema ({schema}, not {STATE.hash}): "
             "collect again, or use the learn2branch that wrote it"
         )

@@ -6,6 +6,7 @@ random in it depends on the past: a run that was stopped anywhere goes on as if 
 
 from __future__ import annotations
 
+import json
 import math
 import signal
 import threading
@@ -54,9 +55,10 @@ class TrainingConfig:
     device: str = "cpu"
 
     def __post_init__(self) -> None:
-        for name in ("epochs", "batch_size", "patience", "stop_patience"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name} must be at least 1, not {getattr(self, name)}")
+        for name in ("epochs", "batch_size", "patience", "stop_patience", "epoch_size", "chunk"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise InputError(f"{name} must be at least 1, not {value}")
         if not self.lr > 0:
             raise InputError(f"lr must be positive, not {self.lr}")
 
@@ -82,6 +84,8 @@ class TrainingConfig:
 _FREE_TO_CHANGE = {
     *("epochs", "budget_seconds", "cooldown", "stop_patience", "target_loss", "device", "chunk"),
 }
+_IN_A_CHECKPOINT = {"model", "optimizer", "best_weights", "state", "config"}
+_SAME_SIGNAL = 1.0  # seconds in which a second signal is the first once more, passed on to us
 
 
 @dataclass(frozen=True)
@@ -139,14 +143,19 @@ def train(
 ) -> TrainingResult:
     """Train a model into a run folder; if it holds a run of the same configuration, go on with it.
 
-    `settings` are further tables for `config.toml` (what data, what model). Weights that were
-    `trained_before` are validated first, as epoch 0, and kept unless an epoch is better. `report`
-    is told of every step and `report_epoch` of every line of `metrics.jsonl`, both in process 0.
-    Ctrl-C and SIGTERM end at the next step with a checkpoint and raise KeyboardInterrupt. In a
-    process group each process calls this with the same arguments; process 0 writes.
+    `settings` are further tables for `config.toml` (what data, what model); a run of other settings
+    or another number of examples is refused. Weights that were `trained_before` are validated
+    first, as epoch 0, and kept unless an epoch is better. `report` is told of every step and
+    `report_epoch` of every line of `metrics.jsonl`, both in process 0. Ctrl-C and SIGTERM end at
+    the next step with a checkpoint and raise KeyboardInterrupt. In a process group each process
+    calls this with the same arguments; process 0 writes.
     """
     if len(train_set) < 1 or len(valid_set) < 1:
         raise InputError("training needs at least one training and one validation example")
+    try:
+        torch.empty(0, device=config.device)
+    except (RuntimeError, AssertionError) as error:  # the latter where torch knows no GPU at all
+        raise InputError(f"torch has no device {config.device!r} here: leave it out") from error
     keep_memory()
     loop = _Loop(model, task, train_set, valid_set, config, Run(run_dir), report, report_epoch)
     loop.begin(settings or {})
@@ -190,18 +199,17 @@ class _Loop:
         self.optimizer = torch.optim.Adam(self.parameters, lr=config.lr)
         self.state = _State()
         self.best_weights: dict[str, Tensor] = {}
+        self.settings: dict[str, Any] = {}  # by the names they have in config.toml
         self.clock = time.perf_counter()
 
     def begin(self, settings: dict[str, Any]) -> None:
         """Load the checkpoint, if there is one of the same configuration; write the latter."""
-        config, checkpoint = asdict(self.config), self.run_folder.load_checkpoint()
+        examples = {"train": len(self.train_set), "valid": len(self.valid_set)}
+        settings = {**settings, "examples": examples}
+        self.settings = dict(_by_name(json.loads(json.dumps(settings, default=str))))
+        checkpoint = self.run_folder.load_checkpoint()
         if checkpoint is not None:
-            begun = checkpoint["config"]
-            if name := self.config.conflict_with(begun):
-                raise InputError(
-                    f"{self.run_folder.folder} holds a run with {name} = {begun.get(name)}, "
-                    f"not {config[name]}: go on with that, or choose another folder"
-                )
+            self._check_same(checkpoint)
             try:
                 self.model.load_state_dict(checkpoint["model"])
             except RuntimeError as error:
@@ -212,10 +220,31 @@ class _Loop:
             self.best_weights = checkpoint["best_weights"]
             vars(self.state).update(checkpoint["state"])
         if rank() == 0:
-            self.run_folder.write_config({"training": config, **settings})
+            self.run_folder.write_config({"training": asdict(self.config), **settings})
             self.run_folder.keep_metrics_before(self.state.epoch if self.state.best else 0)
         else:
             self.state.sums = {}  # process 0 goes on with the sums of all
+
+    def _check_same(self, checkpoint: dict[str, Any]) -> None:
+        """Refuse a checkpoint that this training cannot go on from."""
+        folder = self.run_folder.folder
+        if not (isinstance(checkpoint, dict) and checkpoint.keys() >= _IN_A_CHECKPOINT):
+            raise InputError(
+                f"{self.run_folder.checkpoint_path} is not the checkpoint of a run: choose another "
+                "folder, or delete it to start anew"
+            )
+        begun = {**checkpoint.get("settings", {}), **checkpoint["config"]}
+        mine = {**self.settings, **asdict(self.config)}
+        name = self.config.conflict_with(begun) or next(
+            # Runs of older versions have no settings in their checkpoints.
+            (name for name, value in self.settings.items() if begun.get(name, value) != value),
+            None,
+        )
+        if name:
+            raise InputError(
+                f"{folder} holds a run with {name} = {begun.get(name)!r}, not {mine[name]!r}: "
+                "go on with that, or choose another folder"
+            )
 
     def run(self, stop_asked: threading.Event, trained_before: bool) -> TrainingResult:
         state = self.state
@@ -382,6 +411,7 @@ class _Loop:
                     "best_weights": self.best_weights,
                     "state": state,
                     "config": asdict(self.config),
+                    "settings": self.settings,
                 }
             )
 
@@ -399,6 +429,15 @@ class _Loop:
         self.report(Progress(state.epoch, state.step, steps, means, speed, max(left, 0.0)))
 
 
+def _by_name(settings: dict[str, Any], table: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield nested settings as `table.name`, value."""
+    for name, value in settings.items():
+        if isinstance(value, dict):
+            yield from _by_name(value, f"{table}{name}.")
+        else:
+            yield f"{table}{name}", value
+
+
 def _add(sums: dict[str, float], values: dict[str, Any]) -> None:
     for name, value in values.items():
         sums[name] = sums.get(name, 0.0) + float(value)
@@ -414,15 +453,18 @@ def _over_processes(sums: dict[str, float]) -> dict[str, float]:
 @contextmanager
 def _stop_signals() -> Iterator[threading.Event]:
     """Let SIGINT and SIGTERM set an event; a second one interrupts at once."""
-    asked = threading.Event()
+    asked, first = threading.Event(), 0.0
     if threading.current_thread() is not threading.main_thread():
         yield asked
         return
 
     def ask(number: int, frame: Any) -> None:
-        if asked.is_set():
+        nonlocal first
+        if not asked.is_set():
+            first = time.monotonic()
+            asked.set()
+        elif time.monotonic() - first > _SAME_SIGNAL:
             raise KeyboardInterrupt
-        asked.set()
 
     before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 from learn2branch.attention import row_sums
 from learn2branch.backbones.dual_attention import embedding
@@ -52,9 +53,10 @@ def edge_sums(
     target: Tensor, source: Tensor, edge: Tensor, entries: NonZeros, backend: str = "auto"
 ) -> Tensor:
     """Sum relu(target_i + source_j + edge a_ij) over each row: (n, d), (m, d), (d,) -> (n, d)."""
-    if backend != "scatter" and usable(target.shape[1], target, source):
-        return _EdgeSums.apply(target, source, edge, entries)
     rows = entries.rows
+    constant = not rows.values.requires_grad  # the kernel has no gradient for them
+    if backend != "scatter" and constant and usable(target.shape[1], target, source, edge):
+        return _EdgeSums.apply(target, source, edge, entries)
     message = target[rows.row_of_entry()] + source[rows.columns]
     return row_sums((message + rows.values.unsqueeze(1) * edge).relu(), rows, backend)
 
@@ -78,6 +80,7 @@ class _EdgeSums(torch.autograd.Function):
         return out
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
         target, source, edge, values = ctx.saved_tensors
         rows, columns = ctx.entries.rows, ctx.entries.columns

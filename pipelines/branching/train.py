@@ -96,7 +96,8 @@ def train(
             config, chunk=max(1, min(config.batch_size, _EDGES_AT_ONCE // max(edges, 1)))
         )
     in_group = "WORLD_SIZE" in os.environ
-    where = Path(run) if run else _run_folder(Path(runs), folder, settings, config)
+    examples = {"train": len(sets[0]), "valid": len(sets[1])}
+    where = Path(run) if run else _run_folder(Path(runs), settings, config, examples)
     arguments = (settings, config, where, verbosity())
     if workers > 1 and not in_group:
         trained: Trained = launch(_train, arguments, workers)
@@ -162,10 +163,12 @@ def _open(folder: Path, config: TrainingConfig) -> tuple[SampleSet, SampleSet, S
     return sets
 
 
-def _run_folder(runs: Path, samples: Path, settings: Settings, config: TrainingConfig) -> Path:
+def _run_folder(
+    runs: Path, settings: Settings, config: TrainingConfig, examples: dict[str, int]
+) -> Path:
     """Return the folder of an unfinished run of the same settings, or the next free one."""
     size = "" if settings.size == "full" else f"-{settings.size}"
-    name = f"{samples.name}-{settings.model}{size}"
+    name = f"{Path(settings.samples).name}-{settings.model}{size}"
     number = 1
     while True:
         folder = runs / (name if number == 1 else f"{name}-{number}")
@@ -175,8 +178,10 @@ def _run_folder(runs: Path, samples: Path, settings: Settings, config: TrainingC
         if not run.policy_path.exists() and run.config_path.exists():
             found = run.read_config()
             begun = found.get("training", {})
-            data = {"start": "", **found.get("data", {})}  # which older runs do not have
-            if data == asdict(settings) and not config.conflict_with(begun):
+            # Older runs have neither a start nor the number of examples.
+            data = {"start": "", **found.get("data", {})}
+            same = data == asdict(settings) and found.get("examples", examples) == examples
+            if same and not config.conflict_with(begun):
                 return folder
         number += 1
 

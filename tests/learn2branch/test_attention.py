@@ -132,6 +132,47 @@ def test_compiled_gradients_equal_those_of_torch_in_single_precision(d, heads, m
 
 
 @pytest.mark.skipif(kernels.KERNELS is None, reason="the kernels were not compiled here")
+def test_compiled_gradients_refuse_to_be_differentiated_again() -> None:
+    entries = nonzeros_of(random_graph(6, 9, 20))
+    Q, K, x = random_tensors((9, HEADS * 16), (9, HEADS * 16), (9, 16))
+    results = [
+        self_attention(Q, K, x, [9], [9]),
+        cross_attention(Q[:6], x, entries),
+        edge_sums(Q[:6, :16], x, x[0], entries),
+    ]
+    for result in results:
+        [gradient] = torch.autograd.grad(result.square().sum(), x, create_graph=True)
+        with pytest.raises(RuntimeError, match="once_differentiable"):
+            gradient.square().sum().backward()
+
+
+def test_coefficients_have_gradients_too(kernels_or_not) -> None:
+    graph = random_graph(6, 9, 20)
+    q, x, values = random_tensors((6, 8), (9, 8), (20,), dtype=torch.float64)
+
+    def attend(q, x, values):
+        return cross_attention(q, x, NonZeros.from_edges(graph.edge_index, values, 6, 9))
+
+    def sums(q, x, values):
+        return edge_sums(q, x, x[0], NonZeros.from_edges(graph.edge_index, values, 6, 9))
+
+    for function in (attend, sums):
+        assert torch.autograd.gradcheck(function, (q, x, values))
+
+
+def test_single_and_double_precision_are_not_mixed_in_a_kernel(kernels_or_not) -> None:
+    entries = nonzeros_of(random_graph(6, 9, 20))
+    q, x = random_tensors((6, HEADS * 16), (9, 16))
+    with pytest.raises(RuntimeError, match=r"expected .*type"):
+        cross_attention(q, x.double(), entries)
+    with pytest.raises(RuntimeError, match=r"expected .*type"):
+        self_attention(q, q.double(), x[:6], [6], [6])
+    target, edge = q[:, :16], x[0]
+    mixed = edge_sums(target, x, edge.double(), entries)
+    torch.testing.assert_close(mixed.float(), edge_sums(target, x, edge, entries))
+
+
+@pytest.mark.skipif(kernels.KERNELS is None, reason="the kernels were not compiled here")
 def test_the_compiled_exponential_is_right_to_a_millionth() -> None:
     p = torch.linspace(-CLAMP - 1, CLAMP + 1, 4001)
     n, d = p.shape[0], 8
@@ -184,6 +225,23 @@ def test_nonzeros_hold_the_edges_in_both_orders(kernels_or_not, graph) -> None:
     rebuilt = torch.zeros(some.shape[0], graph.num_variables)
     rebuilt[chosen.row_of_entry(), chosen.columns] = chosen.values
     assert torch.equal(rebuilt, A[some])
+
+
+def test_edges_and_values_that_do_not_fit_together_are_refused(kernels_or_not) -> None:
+    index, values = torch.tensor([[0, 1, 1], [4, 0, 2]]), torch.ones(3)
+    wrong = [
+        (index.int(), values),
+        (index.double(), values),
+        (index, values[:2]),
+        (index[:, :2], values),
+        (index[:1], values),
+        (index.T, values),
+        (index, values[:, None]),
+    ]
+    for edges in wrong:
+        with pytest.raises(ValueError, match=r"int64 edge_index of shape \(2, e\)"):
+            NonZeros.from_edges(*edges, 2, 5)
+    assert NonZeros.from_edges(index, values, 2, 5).rows.pointers.tolist() == [0, 1, 3]
 
 
 @pytest.mark.skipif(kernels.KERNELS is None, reason="the kernels were not compiled here")

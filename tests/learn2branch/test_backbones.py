@@ -152,6 +152,19 @@ def test_the_normaliser_makes_columns_standard_and_leaves_constant_ones_unscaled
     assert model.backbone.edge_norm(together.edge_values).square().mean().item() == pytest.approx(1)
 
 
+@pytest.mark.parametrize("backbone", ["dualattn", "bgnn"])
+def test_graphs_without_nonzeros_or_constraints_do_not_disturb_the_normaliser(backbone) -> None:
+    usual = [random_graph(30, 40, 400, seed=s) for s in range(2)]
+    bare = [random_graph(3, 5, 0), random_graph(0, 5, 0)]
+    alone, together, fresh = (build_model(backbone) for _ in range(3))
+    alone.fit_normaliser(usual)
+    together.fit_normaliser([*usual, *bare])
+    close(together.backbone.edge_norm.scale, alone.backbone.edge_norm.scale)
+    fresh.fit_normaliser(bare)
+    assert fresh.backbone.edge_norm.scale.item() == 1
+    assert all(model(bare[0]).isfinite().all() for model in (together, fresh))
+
+
 def test_the_graph_networks_scales_bring_its_messages_to_unit_size() -> None:
     parts = [random_graph(30, 40, 400, seed=s) for s in range(3)]
     model = build_model("bgnn")
@@ -194,6 +207,11 @@ def test_the_config_of_a_model_builds_it_again() -> None:
             "needs self-attention or cross-attention",
         ),
         ({"backbone": "bgnn", "backend": "cuda"}, "no backend 'cuda'"),
+        ({"backbone": "bgnn", "layers": 0}, "layers must be .* at least 1, not 0"),
+        ({"backbone": "bgnn", "width": -8}, "width must be .* at least 1, not -8"),
+        ({"backbone": "dualattn", "heads": 0}, "heads must be .* at least 1, not 0"),
+        ({"backbone": "dualattn", "inner": 64.0}, "inner must be a whole number"),
+        ({"backbone": "dualattn", "width": None}, "width must be a whole number"),
     ],
 )
 def test_a_wrong_argument_is_named_with_what_it_could_be(arguments, message) -> None:

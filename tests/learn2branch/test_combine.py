@@ -39,6 +39,21 @@ def test_compiled_and_plain_agree_with_their_gradients(n, sizes, threads) -> Non
         torch.testing.assert_close(ours, plain, atol=2e-5 * scale, rtol=1e-4)
 
 
+@pytest.mark.skipif(kernels.KERNELS is None, reason="the kernels were not compiled here")
+def test_compiled_gradients_refuse_to_be_differentiated_again() -> None:
+    inputs = random_inputs(5)
+    loss = run(combine, inputs).square().sum()
+    [gradient] = torch.autograd.grad(loss, inputs[0], create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        gradient.sum().backward()
+
+
+def test_single_and_double_precision_are_not_mixed_in_a_kernel(kernels_or_not) -> None:
+    inputs = random_inputs(5)
+    with pytest.raises(RuntimeError, match="expected scalar type"):
+        run(combine, [*inputs[:-1], inputs[-1].double()])
+
+
 def test_gradients_pass_gradcheck(kernels_or_not) -> None:
     inputs = random_inputs(50, dtype=torch.float64)
     assert torch.autograd.gradcheck(

@@ -1,10 +1,13 @@
 """An exported policy scores as its model does, and a wrong file is answered with one sentence."""
 
+import copy
 import io
 import json
 import pickle
+import re
 import subprocess
 import sys
+import threading
 import zipfile
 
 import numpy as np
@@ -21,7 +24,10 @@ from learn2branch import (
     load_policy,
 )
 from learn2branch import policy as policies
+from learn2branch.kernels import KERNELS
+from learn2branch.policy import shipped_policies
 
+needs_kernels = pytest.mark.skipif(KERNELS is None, reason="the kernels were not compiled here")
 MODELS = {
     "dualattn": {},
     "dualattn, small": {"size": "small"},
@@ -140,6 +146,66 @@ def test_another_matrix_is_noticed_though_the_last_one_is_kept(policy_file) -> N
     torch.testing.assert_close(policy(*first.tensors()), model(first), atol=1e-4, rtol=1e-4)
 
 
+@pytest.mark.parametrize("name", ["dualattn, small", "bgnn"])
+def test_features_may_lie_in_memory_in_any_order(name, kernels_or_not, tmp_path) -> None:
+    policy = load_policy(export_policy(trained(name), tmp_path / "policy.pt"))
+    constraints, index, values, variables = random_graph(20, 30, 200).tensors()
+    scores = policy(constraints, index, values, variables)
+    by_column = [features.T.contiguous().T for features in (constraints, variables)]
+    assert not by_column[1].is_contiguous()
+    torch.testing.assert_close(policy(by_column[0], index, values, by_column[1]), scores)
+
+
+@needs_kernels
+@pytest.mark.parametrize("name", ["dualattn, small", "bgnn"])
+def test_two_threads_may_share_a_policy(name, tmp_path, monkeypatch) -> None:
+    policy = load_policy(export_policy(trained(name), tmp_path / "policy.pt"))
+    first, second = random_graph(20, 30, 200), random_graph(20, 30, 200, seed=1)
+    expected = [policy(*graph.tensors()) for graph in (second, first)]
+    scores = []
+    other = threading.Thread(target=lambda: scores.append(policy(*first.tensors())))
+    use_edges = policy._native._use_edges
+
+    def let_the_other_in():
+        use_edges()
+        if not scores and not other.is_alive():
+            other.start()
+            other.join(timeout=0.3)  # it has to wait until this call is done
+
+    monkeypatch.setattr(policy._native, "_use_edges", let_the_other_in)
+    mine = policy(*second.tensors())
+    other.join()
+    torch.testing.assert_close([mine, *scores], expected)
+
+
+@pytest.mark.parametrize("name", ["dualattn, small", "bgnn"])
+def test_a_copy_of_a_policy_scores_alike_without_the_original(name, tmp_path) -> None:
+    policy = load_policy(export_policy(trained(name), tmp_path / "policy.pt"))
+    graph = random_graph(20, 30, 200)
+    scores, copied = policy(*graph.tensors()), copy.deepcopy(policy)
+    del policy
+    torch.testing.assert_close(copied(*graph.tensors()), scores)
+
+
+@pytest.mark.parametrize("backbone", ["dualattn", "bgnn"])
+def test_a_policy_for_instances_takes_no_candidates(backbone, kernels_or_not, tmp_path) -> None:
+    path = export_policy(trained(backbone, "instance"), tmp_path / "policy.pt")
+    graph, candidates = random_graph(20, 30, 200, "instance"), torch.tensor([1, 2])
+    for policy in (load_policy(path), torch.jit.load(str(path))):
+        assert policy(*graph.tensors()).shape == (1,)
+        with pytest.raises((ValueError, torch.jit.Error), match="takes no candidates"):
+            policy(*graph.tensors(), candidates)
+
+
+@needs_kernels
+def test_edges_of_another_type_or_number_are_refused(policy_file) -> None:
+    policy = load_policy(policy_file)
+    constraints, index, values, variables = random_graph(20, 30, 200).tensors()
+    for wrong in ((index.int(), values), (index, values[:-1]), (index, values[:, None])):
+        with pytest.raises(ValueError, match=r"int64 edge_index of shape \(2, e\)"):
+            policy(constraints, *wrong, variables)
+
+
 def test_features_of_another_shape_or_a_foreign_candidate_are_refused(policy_file) -> None:
     policy = load_policy(policy_file)
     constraints, index, values, variables = random_graph(20, 30, 200).tensors()
@@ -168,7 +234,44 @@ def _with_metadata(policy_file, path, change):
             new.writestr(member, content)
 
 
+def _with_directory(policy_file, path, change):
+    """Copy a policy with changes in the directory at the end of the archive."""
+    content = policy_file.read_bytes()
+    start = int.from_bytes(content[-6:-2], "little")  # as the end of the archive says
+    directory = bytearray(content[start:])
+    change(directory)
+    path.write_bytes(content[:start] + directory)
+
+
+def _flip(position, bit):
+    def change(directory):
+        directory[position] ^= 1 << bit
+
+    return change
+
+
+def _name_a_member_twice(directory):
+    first, *_, last = re.finditer(rb"/data/\d\d", directory)
+    directory[first.start() : first.end()] = last[0]
+
+
 WRONG = {
+    "a member that seems encrypted": (
+        lambda path, good: _with_directory(good, path, _flip(8, 0)),
+        "is not a policy file",
+    ),
+    "a member whose name is no text": (
+        lambda path, good: _with_directory(good, path, _flip(50, 7)),
+        "is not a policy file",
+    ),
+    "a member that is named as another": (
+        lambda path, good: _with_directory(good, path, _name_a_member_twice),
+        "is not a policy file",
+    ),
+    "metadata without a name": (
+        lambda path, good: _with_metadata(good, path, lambda m: m["config"].update(backbone=[])),
+        "no metadata of a policy",
+    ),
     "text": (lambda path, _: path.write_text("not a policy"), "is not a policy"),
     "nothing": (lambda path, _: path.write_bytes(b""), "is not a policy"),
     "a pickle": (lambda path, _: path.write_bytes(pickle.dumps(_Bomb())), "is not a policy"),
@@ -216,6 +319,45 @@ def test_a_wrong_file_is_answered_with_one_sentence_and_nothing_in_it_runs(
     assert "unpickled" not in capsys.readouterr().out
 
 
+OTHER_SIZES = [
+    *({"width": 64}, {"width": 16}, {"heads": 3}, {"heads": 2.0}, {"inner": 128}, {"width": None}),
+    *({"layers": 0}, {"layers": 1}, {"layers": 3}, {"layers": 10**9}, {"layers": "2"}),
+    *({"self_attention": False}, {"cross_attention": False}, {"task": "instance"}),
+    {"backbone": "bgnn"},
+]
+
+
+@needs_kernels
+@pytest.mark.parametrize("sizes", OTHER_SIZES, ids=str)
+def test_metadata_of_another_network_are_refused(sizes, policy_file, tmp_path) -> None:
+    path = tmp_path / "policy.pt"
+    _with_metadata(policy_file, path, lambda m: m["config"].update(sizes))
+    with pytest.raises(InputError, match=r"policy\.pt is damaged: .*; copy or export it again"):
+        load_policy(path)
+
+
+@needs_kernels
+def test_metadata_of_a_graph_network_of_another_depth_are_refused(tmp_path) -> None:
+    good = export_policy(trained("bgnn"), tmp_path / "good.pt")
+    for layers in (1, 3):
+        _with_metadata(good, tmp_path / "p.pt", lambda m, n=layers: m["config"].update(layers=n))
+        with pytest.raises(InputError, match=r"p\.pt is damaged: .*another network"):
+            load_policy(tmp_path / "p.pt")
+
+
+def test_a_switch_is_on_or_off_whatever_number_it_is(policy_file, tmp_path) -> None:
+    path = tmp_path / "policy.pt"
+    _with_metadata(policy_file, path, lambda m: m["config"].update(self_attention=5))
+    graph = random_graph(20, 30, 200)
+    scores = [load_policy(file)(*graph.tensors()) for file in (path, policy_file)]
+    assert torch.equal(*scores)
+
+
+@pytest.mark.parametrize("name", sorted(shipped_policies()))
+def test_every_shipped_policy_still_loads(name) -> None:
+    assert load_policy(name).metadata["config"] == load_model(name).config
+
+
 def test_a_missing_policy_is_named_with_what_there_is(tmp_path, monkeypatch) -> None:
     shipped = {"setcover-dualattn": tmp_path / "a.pt", "setcover-bgnn": tmp_path / "b.pt"}
     monkeypatch.setattr(policies, "shipped_policies", lambda: shipped)
@@ -225,11 +367,21 @@ def test_a_missing_policy_is_named_with_what_there_is(tmp_path, monkeypatch) -> 
         load_policy("knapsack")
 
 
-def test_exporting_leaves_no_half_written_file(tmp_path, monkeypatch) -> None:
-    def fail(*_args, **_options):
-        raise OSError("disk full")
-
-    monkeypatch.setattr(torch.jit, "save", fail)
-    with pytest.raises(OSError, match="disk full"):
-        export_policy(trained("bgnn"), tmp_path / "policy.pt")
-    assert list(tmp_path.iterdir()) == []
+def test_on_a_full_disk_exporting_says_so_and_leaves_the_old_file(tmp_path) -> None:
+    path = tmp_path / "policy.pt"
+    path.write_text("the old one")
+    program = (
+        "import resource, sys\n"
+        "from learn2branch import build_model, export_policy\n"
+        "model = build_model('bgnn', size='small')\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (30000, 30000))\n"
+        "export_policy(model, sys.argv[1])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(path)], capture_output=True, text=True
+    )
+    # Python's own exit, not an abort of torch's writer.
+    assert done.returncode == 1
+    assert "policy.pt could not be written (File too large)" in done.stderr.splitlines()[-1]
+    assert [file.name for file in tmp_path.iterdir()] == ["policy.pt"]
+    assert path.read_text() == "the old one"

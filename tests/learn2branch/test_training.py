@@ -1,10 +1,12 @@
 """The training loop, on the smallest task that learns: sum up the first variable column."""
 
+import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -128,12 +130,69 @@ def test_more_epochs_can_be_asked_of_a_finished_run(tmp_path: Path) -> None:
     assert torch.equal(weights(longer), weights(straight))
 
 
+def test_a_signal_that_reaches_a_process_twice_still_leaves_a_checkpoint(tmp_path: Path) -> None:
+    # As when a whole process group is signalled, and `launch` passes its own on.
+    def stop(progress: Progress) -> None:
+        if (progress.epoch, progress.step) == (2, 3):
+            os.kill(os.getpid(), signal.SIGTERM)
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, report=stop)
+    assert torch.load(tmp_path / "checkpoint.pt")["state"]["step"] == 4
+
+
 def test_another_configuration_or_model_in_the_same_folder_is_refused(tmp_path: Path) -> None:
     run(tmp_path, epochs=1)
     with pytest.raises(InputError, match=r"lr = 0\.02, not 0\.5"):
         run(tmp_path, epochs=1, lr=0.5)
     with pytest.raises(InputError, match="another model"):
         run(tmp_path, epochs=1, model=nn.Linear(2, 2))
+
+
+def test_other_settings_or_examples_in_the_same_folder_are_refused(tmp_path: Path) -> None:
+    def go_on(settings: dict[str, Any], examples: int = 60, epochs: int = 1) -> TrainingResult:
+        config = TrainingConfig(epochs=epochs, batch_size=8)
+        sets = Sums(examples, 0), Sums(20, 1)
+        return train(SumModel(), SumTask(), *sets, config, tmp_path, settings=settings)
+
+    begun = {"data": {"samples": "a", "soft_targets": 0.0, "parts": (1, 2), "start": None}}
+    go_on(begun)
+    toml = (tmp_path / "config.toml").read_text()
+    with pytest.raises(InputError, match=r"with data\.samples = 'a', not 'b': go on with that"):
+        go_on({"data": {**begun["data"], "samples": "b"}})
+    with pytest.raises(InputError, match=r"data\.soft_targets = 0\.0, not 0\.5"):
+        go_on({"data": {**begun["data"], "soft_targets": 0.5}})
+    with pytest.raises(InputError, match=r"examples\.train = 60, not 59"):
+        go_on(begun, examples=59)
+    assert (tmp_path / "config.toml").read_text() == toml
+    assert go_on(begun, epochs=2).epochs == 2
+    # A checkpoint of a version that did not keep them agrees with any.
+    checkpoint = torch.load(tmp_path / "checkpoint.pt")
+    del checkpoint["settings"]
+    torch.save(checkpoint, tmp_path / "checkpoint.pt")
+    assert go_on({"data": {"samples": "b"}}, epochs=3).epochs == 3
+
+
+@pytest.mark.parametrize("content", [{"weight": torch.ones(2)}, torch.ones(2), [1]], ids=str)
+def test_a_checkpoint_of_something_else_is_answered_with_one_sentence(
+    tmp_path: Path, content: Any
+) -> None:
+    torch.save(content, tmp_path / "checkpoint.pt")
+    with pytest.raises(InputError, match=r"checkpoint\.pt is not the checkpoint of a run"):
+        run(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["epochs", "batch_size", "epoch_size", "chunk"])
+def test_what_is_counted_is_at_least_one(name: str) -> None:
+    with pytest.raises(InputError, match=f"{name} must be at least 1, not 0"):
+        TrainingConfig(**{name: 0})
+
+
+@pytest.mark.parametrize("device", ["cuda:99", "sundial"])
+def test_a_device_that_is_not_there_is_named(tmp_path: Path, device: str) -> None:
+    with pytest.raises(InputError, match=f"no device '{device}' here"):
+        run(tmp_path, device=device)
 
 
 def test_chunks_of_a_batch_give_the_same_weights(tmp_path: Path) -> None:
@@ -196,6 +255,59 @@ def test_two_processes_give_the_result_of_one(tmp_path: Path) -> None:
     together, result = launch(in_a_group, (tmp_path / "two",), 2)
     torch.testing.assert_close(together, alone, rtol=1e-4, atol=1e-5)
     assert result.best["loss"] == pytest.approx(result_alone.best["loss"], rel=1e-4)
+
+
+def zeros(count: int) -> Tensor:
+    return torch.zeros(count)
+
+
+def test_a_result_larger_than_a_pipe_is_received() -> None:
+    results: list[Tensor] = []
+    thread = threading.Thread(
+        target=lambda: results.append(launch(zeros, (10**6,), 1)), daemon=True
+    )
+    thread.start()
+    thread.join(timeout=120)  # it used to wait forever
+    assert [len(result) for result in results] == [10**6]
+
+
+def train_slowly(folder: Path) -> None:
+    with process_group("cpu"):
+        run(folder, report=lambda _: time.sleep(0.05), epochs=10**6, stop_patience=10**6)
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL], ids=["asked", "killed"])
+def test_processes_end_with_a_checkpoint_when_the_one_that_started_them_is(
+    tmp_path: Path, how: signal.Signals
+) -> None:
+    program = (
+        "import pathlib, sys\n"
+        "from test_training import launch, train_slowly\n"
+        "launch(train_slowly, (pathlib.Path(sys.argv[1]),), 2)\n"
+    )
+    tests = Path(__file__).parent
+    process = subprocess.Popen(
+        [sys.executable, "-c", program, str(tmp_path)],
+        env={**os.environ, "PYTHONPATH": f"{tests}:{tests.parents[1]}", "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        end = time.monotonic() + 120
+        while not (tmp_path / "checkpoint.pt").exists() and time.monotonic() < end:
+            time.sleep(0.1)
+        process.send_signal(how)
+        # Their output ends only when the last of them has ended.
+        _, errors = process.communicate(timeout=60)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+    assert process.returncode != 0
+    assert how == signal.SIGKILL or errors.splitlines()[-1] == "KeyboardInterrupt"
+    # At the end of an epoch a checkpoint is at its step 0.
+    assert torch.load(tmp_path / "checkpoint.pt")["state"]["step"] > 0
 
 
 def test_torchrun_gives_the_result_of_one_process(tmp_path: Path) -> None:

@@ -76,7 +76,7 @@ def test_ones_own_instances_name_their_collection(
         folder.mkdir(parents=True)
         plan = {"instances": files}
         plans = {"train": plan, "valid": plan, "test": plan}
-        (folder / "collection.json").write_text(json.dumps(plans))
+        (folder / "collection.json").write_text(json.dumps({"samples": 8, **plans}))
     assert find_collection(instances=["[ab].lp"]) == Path("samples/mine")
     assert find_collection(instances=[tmp_path / "c.lp"]) == Path("samples/other")
     with pytest.raises(InputError, match="same --instances"):
@@ -117,6 +117,24 @@ def test_a_stopped_run_goes_on_with_more_time_but_not_with_another_rate(
     assert other.folder != stopped.folder
     longer = train(samples=store, size="small", training=more, runs=tmp_path)
     assert (longer.folder, longer.epochs) == (stopped.folder, 2)
+
+
+def test_a_run_does_not_go_on_with_other_samples_or_targets(store: Path, tmp_path: Path) -> None:
+    begun = TrainingConfig(epochs=1, batch_size=16, lr=5e-3)
+    first = train(samples=store, model="bgnn", size="small", training=begun, runs=tmp_path)
+    more = {"model": "bgnn", "size": "small", "training": replace(begun, epochs=2)}
+    with pytest.raises(InputError, match=r"data\.soft_targets = 0\.0, not 0\.5"):
+        train(samples=store, run=first.folder, soft_targets=0.5, **more)
+    with pytest.raises(InputError, match=r"data\.samples = '.*toys', not '.*others'"):
+        train(samples=store.rename(store.with_name("others")), run=first.folder, **more)
+    store.with_name("others").rename(store)
+    rng = np.random.default_rng(1)
+    write_shard(store / "train" / "episode-000024.npz", Shard([sample(rng)], {"episode": 24}))
+    with pytest.raises(InputError, match=r"examples\.train = 192, not 193"):
+        train(samples=store, run=first.folder, **more)
+    # Where no folder is named, such a run is not taken for an unfinished one.
+    first.policy.unlink()
+    assert train(samples=store, runs=tmp_path, **more).folder != first.folder
 
 
 def test_a_training_starts_from_a_policy_and_ends_no_worse(store: Path, tmp_path: Path) -> None:
