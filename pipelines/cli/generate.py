@@ -10,18 +10,6 @@ import click
 from pipelines.cli import options
 
 
-def _read_changes(
-    ctx: click.Context, param: click.Parameter, values: tuple[str, ...]
-) -> dict[str, str]:
-    changes = {}
-    for value in values:
-        name, equals, setting = value.partition("=")
-        if not (name and equals and setting):
-            raise click.BadParameter(f"'{value}' is not NAME=VALUE")
-        changes[name] = setting
-    return changes
-
-
 @click.command()
 @options.problem
 @click.option(
@@ -41,7 +29,7 @@ def _read_changes(
     "changes",
     metavar="NAME=VALUE",
     multiple=True,
-    callback=_read_changes,
+    callback=options.read_settings,
     help="Change one of the family's parameters, e.g. nodes=800; repeat for several.",
 )
 @click.option(

@@ -128,6 +128,19 @@ jobs = click.option(
 )
 
 
+def read_settings(
+    ctx: click.Context, param: click.Parameter, values: tuple[str, ...]
+) -> dict[str, str]:
+    """Read repeated NAME=VALUE, the callback of a `--set`."""
+    settings = {}
+    for value in values:
+        name, equals, setting = value.partition("=")
+        if not (name and equals):
+            raise click.BadParameter(f"'{value}' is not NAME=VALUE")
+        settings[name] = setting
+    return settings
+
+
 def out(default: str, what: str = "Folder to write to.") -> Callable[[F], F]:
     """Return `--out`, the folder a command writes to."""
     return click.option(

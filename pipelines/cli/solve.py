@@ -9,18 +9,6 @@ import click
 from pipelines.cli import options
 
 
-def _read_settings(
-    ctx: click.Context, param: click.Parameter, values: tuple[str, ...]
-) -> dict[str, str]:
-    settings = {}
-    for value in values:
-        name, equals, setting = value.partition("=")
-        if not (name and equals):
-            raise click.BadParameter(f"'{value}' is not NAME=VALUE")
-        settings[name] = setting
-    return settings
-
-
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path, exists=True, dir_okay=False))
 @click.option(
@@ -43,7 +31,7 @@ def _read_settings(
     "settings",
     metavar="NAME=VALUE",
     multiple=True,
-    callback=_read_settings,
+    callback=options.read_settings,
     help="Any parameter of SCIP, e.g. limits/gap=0.01; repeat for several.",
 )
 @click.option("--seed", type=click.IntRange(min=0), help="Permute and seed SCIP; not if left out.")
