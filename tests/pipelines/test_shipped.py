@@ -35,11 +35,10 @@ def samples_of(tmp_path_factory: pytest.TempPathFactory):
     return samples
 
 
-def test_four_families_have_both_backbones() -> None:
+def test_four_families_have_both_backbones_and_a_small_one() -> None:
     families = ("setcover", "cauctions", "facilities", "indset")
-    assert {f"{family}-{model}" for family in families for model in ("dualattn", "bgnn")} <= set(
-        SHIPPED
-    )
+    kinds = ("dualattn", "dualattn-small", "bgnn")
+    assert {f"{family}-{kind}" for family in families for kind in kinds} <= set(SHIPPED)
 
 
 @pytest.mark.parametrize("name", SHIPPED)
