@@ -112,7 +112,7 @@ def _as_type(name: str, value: Any, kind: type) -> Any:
     if kind is not bool:
         try:
             read = kind(value)
-            if not (isinstance(read, float) and not math.isfinite(read)):
+            if not isinstance(read, float) or math.isfinite(read):
                 return read
         except (TypeError, ValueError):
             pass

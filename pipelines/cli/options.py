@@ -63,7 +63,7 @@ class Duration(click.ParamType):
 
 
 class Seconds(click.FloatRange):
-    """A number of seconds that a clock can show: neither infinite nor more than SCIP's infinity."""
+    """A number of seconds, neither infinite nor more than anyone will wait."""
 
     def convert(self, value: Any, param: Any, ctx: click.Context | None) -> float:
         """Return seconds."""

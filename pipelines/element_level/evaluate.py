@@ -181,19 +181,21 @@ def _check_resumable(results: Results, tasks: dict[Key, _Task]) -> None:
     All rows of a file are compared with each other, so limits and solver must agree everywhere,
     an instance must be the same for all methods, and a method the same for all instances.
     """
-    instances = {task.key[0]: task for task in tasks.values()}
+    hashes = {task.key[0]: {"instance_hash": task.instance_hash} for task in tasks.values()}
+    # Once a method: the settings hash the file of its model.
     methods = {task.key[1:4]: task for task in tasks.values()}
+    settings = {method: task.settings for method, task in methods.items()}
+    anyone = next(iter(settings.values()), {})
     for row in results.rows:
-        for names, task in (
-            (("time_limit", "solver", "reference_seconds"), next(iter(tasks.values()), None)),
-            (("instance_hash",), instances.get(row.instance)),
-            (("model", "regions"), methods.get(row.key[1:4])),
+        for names, now in (
+            (("time_limit", "solver", "reference_seconds"), anyone),
+            (("instance_hash",), hashes.get(row.instance, {})),
+            (("model", "regions"), settings.get(row.key[1:4], {})),
         ):
-            now = task.settings if task else {}
             for name in names:
                 before = getattr(row, name)
                 # An older version left some empty.
-                if task and before not in (now[name], "", None):
+                if now and before not in (now[name], "", None):
                     raise InputError(
                         f"{results.path} holds searches of {row.instance} by {row.label} with "
                         f"{name.replace('_', ' ')} {before}, not {now[name]}: choose another --out"
