@@ -23,7 +23,8 @@ def main(instance: str, policy: str) -> None:
     rule = include_branchrule(model, policy)
 
     model.optimize()
-    print(f"{model.getStatus()}: objective {model.getObjVal():g}, {model.getNNodes()} nodes")
+    objective = f"{model.getObjVal():g}" if model.getNSols() > 0 else "none"
+    print(f"{model.getStatus()}: objective {objective}, {model.getNNodes()} nodes")
     print(rule.statistics)
 
 

@@ -31,7 +31,9 @@ class Incumbents(Eventhdlr):
     def eventexec(self, event):
         """Print the solution's value."""
         self.found += 1
-        print(f"  solution {self.found}: {self.model.getPrimalbound():g}")
+        # Of the solution itself: SCIP's primal bound follows only after this event.
+        value = self.model.getSolObjVal(self.model.getBestSol())
+        print(f"  solution {self.found}: {value:g}")
 
 
 class CoverCuts(Sepa):

@@ -37,7 +37,8 @@ def main(instance: str) -> None:
     # With strict an error in the policy ends the solve; without, SCIP decides in its place.
     rule = include_branchrule(model, busiest, strict=True)
     model.optimize()
-    print(f"{model.getStatus()}: objective {model.getObjVal():g}, {model.getNNodes()} nodes")
+    objective = f"{model.getObjVal():g}" if model.getNSols() > 0 else "none"
+    print(f"{model.getStatus()}: objective {objective}, {model.getNNodes()} nodes")
     print(rule.statistics)
 
 

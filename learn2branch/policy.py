@@ -160,10 +160,11 @@ def shipped_policies() -> dict[str, Path]:
 
 
 def find_policy(policy: str | Path) -> Path:
-    """Return the file of a policy given by path or by shipped name."""
+    """Return the file of a policy given by its path, the folder of its run or a shipped name."""
     path, shipped = Path(policy), shipped_policies()
-    if path.is_file():
-        return path
+    for file in (path, path / "policy.pt"):
+        if file.is_file():
+            return file
     for name in (str(policy), f"{policy}-dualattn"):
         if name in shipped:
             return shipped[name]

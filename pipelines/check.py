@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from statistics import median
 
@@ -18,27 +18,25 @@ _SPARE_SECONDS = 600.0  # to read a large file, before its process is given up
 
 def check(
     patterns: Iterable[str | Path], time_limit: float = 30.0, jobs: int = 1
-) -> tuple[list[Inspection], list[str]]:
-    """Look at every instance that the patterns name; return what was seen, and what failed.
+) -> Iterator[Inspection | str]:
+    """Look at every instance that the patterns name; yield what was seen, or why nothing was.
 
     Each is read, presolved and solved for `time_limit` seconds, in a process of its own: what
-    brings the solver down costs only itself.
+    brings the solver down costs only itself. They come in their order, each as soon as it can.
     """
     paths = find_instances(patterns)
-    seen: dict[int, Inspection] = {}
-    failed: dict[int, str] = {}
+    found: dict[int, Inspection | str] = {}
+    told = 0
     with track("checking", len(paths)) as progress:
         tasks = [(str(path), time_limit) for path in paths]
         timeout = time_limit + _SPARE_SECONDS
         for outcome in parallel.run(_inspect, tasks, jobs=jobs, timeout=timeout):
             progress.advance()
-            if outcome.value is None:
-                failed[outcome.index] = f"{paths[outcome.index]} failed: {outcome.error}"
-            elif isinstance(outcome.value, str):
-                failed[outcome.index] = outcome.value
-            else:
-                seen[outcome.index] = outcome.value
-    return [seen[i] for i in sorted(seen)], [failed[i] for i in sorted(failed)]
+            failure = f"{paths[outcome.index]} failed: {outcome.error}"
+            found[outcome.index] = failure if outcome.value is None else outcome.value
+            while told in found:
+                yield found.pop(told)
+                told += 1
 
 
 def describe(inspection: Inspection) -> str:

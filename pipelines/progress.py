@@ -5,6 +5,7 @@ Everything here goes to stderr, so that a command's result can be piped.
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -126,5 +127,6 @@ def track(what: str, total: int | None = None, before: int = 0) -> Iterator[Trac
         TimeElapsedColumn(),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=console, transient=False) as bar:
+    # A result that goes elsewhere must not be drawn above the bar instead.
+    with Progress(*columns, console=console, redirect_stdout=sys.stdout.isatty()) as bar:
         yield _Bar(what, total, before, bar)

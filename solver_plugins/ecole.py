@@ -7,7 +7,7 @@ one to the other. Tested with Ecole 0.8.1 on SCIP 8.0.4 and NumPy 1.26: it was m
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from learn2branch.features import STATE
 from learn2branch.graph import BipartiteGraph
 from learn2branch.samples import Sample
 from solver_plugins.episode import Behaviour, Episode
-from solver_plugins.parameters import PROTOCOLS, seed_parameters
+from solver_plugins.parameters import PROTOCOLS, read_parameters, seed_parameters
 from solver_plugins.reading import read_model
 
 # Where Ecole has NaN because there is no incumbent, our states have 0.
@@ -39,6 +39,7 @@ def run_episode(
     behaviour: Behaviour | None = None,
     follow_expert: bool = True,
     protocol: str = "gasse",
+    parameters: Mapping[str, Any] | None = None,
     time_limit: float | None = 3600.0,
     node_limit: int | None = None,
     max_samples: int | None = None,
@@ -57,17 +58,18 @@ def run_episode(
         raise InputError(
             f"unknown protocol {protocol!r}: choose one of {', '.join(sorted(PROTOCOLS))}"
         )
-    parameters = dict(PROTOCOLS[protocol])
+    used = dict(PROTOCOLS[protocol])
     if time_limit is not None:
-        parameters |= {"limits/time": float(time_limit), "timing/clocktype": 2}
+        used |= {"limits/time": float(time_limit), "timing/clocktype": 2}
     if node_limit is not None:
-        parameters["limits/totalnodes"] = node_limit
+        used["limits/totalnodes"] = node_limit
+    used |= read_parameters(parameters or {})
     environment = ecole.environment.Branching(
-        observation_function=None, reward_function=ecole.reward.NNodes(), scip_params=parameters
+        observation_function=None, reward_function=ecole.reward.NNodes(), scip_params=used
     )
     environment.seed(seed % 2**32)
     coin_seed = seed if coin_seed is None else coin_seed
-    episode = Episode(str(instance), seed, coin_seed, parameters)
+    episode = Episode(str(instance), seed, coin_seed, used)
     version = ecole.version.get_scip_lib_version()
     episode.scip_version = f"{version.major}.{version.minor}.{version.patch}"
     walk = _Walk(ecole, environment, episode, behaviour)
@@ -97,7 +99,7 @@ def run_episode(
 
     model = environment.model
     for name in seed_parameters(seed):
-        parameters[name] = model.get_param(name)
+        used[name] = model.get_param(name)
     episode.dual_bound = model.dual_bound
     episode.objective = model.primal_bound if abs(model.primal_bound) < _INFINITY else None
     if model.is_solved:

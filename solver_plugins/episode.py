@@ -7,7 +7,7 @@ search explores, by pseudocosts unless another behaviour is given. Nothing here 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from learn2branch.graph import BipartiteGraph
 from learn2branch.samples import Sample
 from solver_plugins.expert import pseudocost_scores, strong_branching_scores
 from solver_plugins.observation import Observer
-from solver_plugins.parameters import apply_protocol
+from solver_plugins.parameters import apply_protocol, set_parameters
 from solver_plugins.reading import read_model
 
 # Maps a state and its candidates to scores, one a candidate; the highest is branched on.
@@ -62,6 +62,7 @@ def run_episode(
     behaviour: Behaviour | None = None,
     follow_expert: bool = True,
     protocol: str = "gasse",
+    parameters: Mapping[str, Any] | None = None,
     time_limit: float | None = 3600.0,
     node_limit: int | None = None,
     max_samples: int | None = None,
@@ -72,20 +73,22 @@ def run_episode(
     The expert is asked with `expert_probability` at each node and followed; elsewhere the variable
     with the best pseudocost score is taken, or the best by `behaviour`. With
     `follow_expert=False` the behaviour decides everywhere and the expert is only recorded, as
-    DAgger needs it. The solve ends with a limit or after `max_samples` samples. `on_sample`
-    receives each sample as it comes; without it they are kept in `samples`.
+    DAgger needs it. `parameters` are SCIP's and are set after those of the protocol. The solve ends
+    with a limit or after `max_samples` samples. `on_sample` receives each sample as it comes;
+    without it they are kept in `samples`.
     """
     if not 0.0 <= expert_probability <= 1.0:
         raise InputError(f"expert_probability is {expert_probability}: give one between 0 and 1")
     if max_samples is not None and max_samples < 1:
         raise InputError(f"max_samples is {max_samples}: give a positive number, or None")
     model = read_model(instance)
-    parameters = apply_protocol(model, protocol, seed, time_limit)
+    used = apply_protocol(model, protocol, seed, time_limit)
     if node_limit is not None:
-        parameters["limits/totalnodes"] = node_limit
+        used["limits/totalnodes"] = node_limit
         model.setParam("limits/totalnodes", node_limit)
+    used |= set_parameters(model, parameters or {})
     coin_seed = seed if coin_seed is None else coin_seed
-    episode = Episode(str(instance), seed, coin_seed, parameters)
+    episode = Episode(str(instance), seed, coin_seed, used)
     rule = _EpisodeRule(
         episode, expert_probability, behaviour, follow_expert, max_samples, on_sample
     )

@@ -1,13 +1,15 @@
-"""SCIP's parameters for a solve that can be compared: the protocol of the papers, and the seeds."""
+"""SCIP's parameters for solves that can be compared: the papers' protocol, seeds, a user's own."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from pyscipopt import Model
 
 from learn2branch.errors import InputError
+from solver_plugins.reading import silent_stderr
 
 # Gasse et al. (2019): cuts at the root only, no restarts, the rest of SCIP as it is. "default" is
 # SCIP untouched.
@@ -50,3 +52,33 @@ def apply_protocol(
         parameters |= {"limits/time": float(time_limit), "timing/clocktype": 2}
     model.setParams(parameters)
     return parameters
+
+
+def set_parameters(model: Model, parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Set SCIP parameters by name, text read as the parameter's own type; return what was set."""
+    chosen = {}
+    for name, value in parameters.items():
+        try:
+            current = model.getParam(name)
+        except KeyError:
+            raise InputError(f"SCIP has no parameter {name!r}") from None
+        try:
+            chosen[name] = _as_type_of(current, value)
+            with silent_stderr():
+                model.setParam(name, chosen[name])
+        except Exception:
+            raise InputError(f"SCIP's parameter {name} cannot be set to {value!r}") from None
+    return chosen
+
+
+def read_parameters(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Return SCIP parameters with their own types; refuse what SCIP would, before a solve."""
+    return set_parameters(Model(), parameters)
+
+
+def _as_type_of(current: Any, value: Any) -> Any:
+    if not isinstance(value, str) or isinstance(current, str):
+        return value
+    if isinstance(current, bool):
+        return {"true": True, "1": True, "false": False, "0": False}[value.lower()]
+    return type(current)(value)

@@ -24,6 +24,9 @@ _TAIL = 64 * 1024  # characters in which an .lp file must say `End`, comments af
 def read_model(path: str | Path) -> Model:
     """Read a file (.lp, .mps, .cip, each also .gz) into a silent model."""
     path = Path(path)
+    suffixes = [suffix.lower() for suffix in path.suffixes[-2:]]
+    if suffixes[-1:] == [".gz"] and path.suffix != ".gz":
+        raise InputError(f"{path} cannot be read by SCIP: rename it to end in .gz")
     try:
         tail = _last_characters(path)
     except FileNotFoundError:
@@ -36,12 +39,12 @@ def read_model(path: str | Path) -> Model:
         raise InputError(f"{path} is empty: expected an instance")
     if b"\0" in tail:
         raise InputError(f"{path} is a binary file: expected an instance as text")
-    if ".lp" in path.suffixes[-2:] and not _says_end(tail):
+    if ".lp" in suffixes and not _says_end(tail):
         raise InputError(f"{path} does not close with a line `End`: it is no .lp file, or cut off")
     model = Model()
     model.hideOutput()
     try:
-        with _silent_stderr():
+        with silent_stderr():
             model.readProblem(str(path))
     except Exception as error:  # OSError, or a bare one where SCIP has no reader for the name
         reason = str(error).removeprefix("SCIP: ").rstrip("!")
@@ -70,7 +73,8 @@ def _says_end(tail: bytes) -> bool:
 
 
 @contextmanager
-def _silent_stderr() -> Iterator[None]:
+def silent_stderr() -> Iterator[None]:
+    """Keep what SCIP says about an error from the user, who gets one sentence."""
     # SCIP's readers write to the process's stderr, past every handler of messages. There is one for
     # all threads: what two of them put back in the wrong order would be lost.
     with _STDERR:

@@ -25,7 +25,7 @@ from pyscipopt import SCIP_EVENTTYPE, Eventhdlr, Model
 
 from learn2branch.errors import InputError
 from learn2branch.metrics import primal_integral
-from solver_plugins.parameters import apply_protocol
+from solver_plugins.parameters import apply_protocol, set_parameters
 from solver_plugins.reading import read_model
 
 FINISHED = ("optimal", "infeasible", "unbounded", "inforunbd")  # statuses that settle an instance
@@ -154,27 +154,6 @@ def scip_rules() -> tuple[str, ...]:
     return tuple(sorted(match[1] for match in found if match))
 
 
-def set_parameters(model: Model, parameters: Mapping[str, Any]) -> None:
-    """Set SCIP parameters by name; text is read as the parameter's own type."""
-    for name, value in parameters.items():
-        try:
-            current = model.getParam(name)
-        except KeyError:
-            raise InputError(f"SCIP has no parameter {name!r}") from None
-        try:
-            model.setParam(name, _as_type_of(current, value))
-        except Exception:
-            raise InputError(f"SCIP's parameter {name} cannot be set to {value!r}") from None
-
-
-def _as_type_of(current: Any, value: Any) -> Any:
-    if not isinstance(value, str) or isinstance(current, str):
-        return value
-    if isinstance(current, bool):
-        return {"true": True, "1": True, "false": False, "0": False}[value.lower()]
-    return type(current)(value)
-
-
 class _Watch(Eventhdlr):
     """Nodes by depth, and the bounds with their times. Costs the same for every rule."""
 
@@ -231,7 +210,9 @@ def _measure(
         for rule in rules.values()
     )
     status = model.getStatus()
-    objective = _finite(model, model.getObjVal()) if model.getNSols() > 0 else None
+    # The solution that SCIP has of an unbounded problem is any, not the best.
+    solved = model.getNSols() > 0 and status != "unbounded"
+    objective = _finite(model, model.getObjVal()) if solved else None
     primal = dual = None
     if status == "optimal" and objective is not None:
         primal, dual = (

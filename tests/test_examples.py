@@ -56,12 +56,24 @@ def test_a_policy_branches_in_a_users_script(
     assert "optimal: objective" in out and re.search(r"[1-9]\d* decisions, 0 left to SCIP", out)
 
 
+def test_a_users_script_survives_an_instance_without_a_solution(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (home / "no.lp").write_text("Minimize\n x\nSubject To\n c: x >= 2\nBinary\n x\nEnd\n")
+    arguments = (home / "no.lp", home / "policy.pt")
+    out = run("branch_in_your_script.py", *arguments, monkeypatch=monkeypatch, capfd=capfd)
+    assert "infeasible: objective none" in out
+
+
 def test_a_policy_works_beside_a_users_plugins(
     home: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     out = run("with_your_plugins.py", home / "policy.pt", monkeypatch=monkeypatch, capfd=capfd)
     assert "optimal: objective" in out and "solution 1:" in out
     assert re.search(r"\d+ solutions, [1-9]\d* cover cuts", out)
+    found = [float(value) for value in re.findall(r"solution \d+: (\S+)", out)]
+    assert found == sorted(found)  # of a maximisation
+    assert f"optimal: objective {found[-1]:g}" in out
     assert re.search(r"[1-9]\d* decisions, 0 left to SCIP", out)
 
 

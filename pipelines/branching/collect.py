@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from pipelines.branching.episodes import SPLITS, Episodes, Plan, SplitSummary, c
 from pipelines.generate import generate
 from pipelines.inputs import find_instances
 from pipelines.progress import say, track
+from solver_plugins.parameters import read_parameters
 
 COLLECTION = "collection.json"
 
@@ -43,7 +44,7 @@ PRESETS = {
 # Where strong branching takes longer than on set cover, fewer samples fit into the same hour.
 SMALL_SAMPLES = {"facilities": 4_000, "indset": 1_000}
 # Settings that the `collection.json` of an older version does not have, and what it meant.
-_ADDED_LATER = {"first_episode": 0}
+_ADDED_LATER: dict[str, Any] = {"first_episode": 0, "parameters": []}
 _GRACE = 120.0  # seconds after its time limit when a solve counts as hanging
 
 
@@ -66,6 +67,7 @@ def collect(
     data: Path | str = "data",
     backend: str = "scip",
     protocol: str = "gasse",
+    parameters: Mapping[str, Any] | None = None,
     parallel_backend: str = "loky",
     cluster: str | None = None,
 ) -> tuple[Path, dict[str, SplitSummary]]:
@@ -73,10 +75,12 @@ def collect(
 
     What is there already from the same settings is kept; another collection is refused. Splits
     collected one after the other may differ in their settings. Raises KeyboardInterrupt after
-    Ctrl-C, with everything finished kept.
+    Ctrl-C, with everything finished kept. `parameters` are SCIP's, beside those of the protocol.
     """
     if (problem is None) == (not instances):
         raise InputError("name a family with --problem, or your own files with --instances")
+    if cluster is not None and parallel_backend == "loky":
+        raise InputError("--cluster needs --parallel dask or ray: whose address it is")
     if backend == "ecole":  # asked for here once, before it fails in every worker
         importlib.import_module("solver_plugins.ecole").import_ecole()
     if preset not in PRESETS:
@@ -85,6 +89,7 @@ def collect(
     if preset == "small" and samples is None:
         samples = SMALL_SAMPLES.get(problem or "")
     own = find_instances(instances) if instances else []
+    settings = tuple(sorted(read_parameters(parameters or {}).items()))
     plans = {
         split: Plan(
             family=problem,
@@ -100,6 +105,7 @@ def collect(
             protocol=protocol,
             backend=backend,
             first_episode=first_episode,
+            parameters=settings,
             instances=tuple(str(path) for path in _own_split(own, split)),
             data=str(data),
         )

@@ -42,6 +42,7 @@ class Plan:
     protocol: str
     backend: str
     first_episode: int = 0
+    parameters: tuple[tuple[str, Any], ...] = ()  # of SCIP, beside the protocol's
     instances: tuple[str, ...] = ()  # a user's own, of this split
     data: str = "data"
 
@@ -154,16 +155,24 @@ class Episodes:
         if last + 1 - self.plan.first_episode >= limit and not any(
             self.done.get(episode, 0) for episode in recent
         ):
-            failures = list(self.failed.values())
-            why = (
-                f"{len(failures)} failed, the last with: {failures[-1]}"
-                if failures
-                else "they are solved without branching, or --expert-prob is too low"
-            )
+            if len(self.failed) >= limit:
+                why = f"all failed, the last with: {self.failed[max(self.failed)]}"
+            else:
+                solved = f", {len(self.failed)} failed" if self.failed else ""
+                why = (
+                    f"they are solved without branching{solved}, or --expert-prob is too low; "
+                    "use harder instances"
+                )
             raise WorkError(
-                f"the last {limit} episodes of {self.plan.split} gave no sample: {why}; "
-                "use harder instances"
+                f"the last {limit} episodes of {self.plan.split} ({self._barren_instances(recent)})"
+                f" gave no sample: {why}"
             )
+
+    def _barren_instances(self, episodes: range) -> str:
+        """Name the instances of episodes, as many as a sentence can hold."""
+        names = list(dict.fromkeys(instance_of(self.plan, episode) for episode in episodes))
+        more = f" and {len(names) - 2} more" if names[2:] else ""
+        return f"of {', '.join(names[:2])}{more}"
 
     def finish(self) -> SplitSummary:
         """Cut the last episode to the count, and remove what was begun beyond it."""
@@ -226,6 +235,7 @@ def collect_episode(task: tuple[Plan, int]) -> Made:
         coin_seed=coin_seed,
         expert_probability=plan.expert_probability,
         protocol=plan.protocol,
+        parameters=dict(plan.parameters),
         time_limit=plan.time_limit,
         node_limit=plan.node_limit,
         max_samples=plan.max_samples,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import cache
@@ -16,10 +16,11 @@ from typing import Any
 
 from learn2branch.errors import InputError
 from pipelines import machine, parallel
-from pipelines.branching.policies import Choice, find_choices, newest_family
+from pipelines.branching.policies import Choice, find_choices, newest_family, trained_on
 from pipelines.branching.results import FILE, Circumstances, Results, Row, Trial
 from pipelines.inputs import content_hash, find_instances
 from pipelines.progress import detail, say, track
+from solver_plugins.parameters import read_parameters
 from solver_plugins.solve import Solve, solve
 
 SPLITS = ("test", "transfer")
@@ -37,6 +38,7 @@ class Task:
     protocol: str
     time_limit: float
     node_limit: int | None
+    parameters: dict[str, Any]  # of SCIP, beside the protocol's
 
 
 def evaluate(
@@ -51,6 +53,7 @@ def evaluate(
     time_limit: float = 3600.0,
     node_limit: int | None = None,
     protocol: str = "gasse",
+    parameters: Mapping[str, Any] | None = None,
     baseline: str | None = None,
     jobs: int = 1,
     out: Path | str | None = None,
@@ -63,7 +66,8 @@ def evaluate(
     The instances are a family's test and transfer splits, generated if need be, or a user's own;
     named neither, the family of the newest run.
     Rows that the file already has are not run again, so an interrupted evaluation goes on.
-    `baseline` is only checked here, before hours are spent.
+    `parameters` are SCIP's, beside those of the protocol. `baseline` is only checked here, before
+    hours are spent.
     """
     if problem is not None and instances:
         raise InputError("give a family (--problem) or your own files (--instances), one of them")
@@ -73,15 +77,17 @@ def evaluate(
     labels = [choice.label for choice in choices]
     if baseline is not None and baseline not in labels:
         raise InputError(f"the baseline {baseline} is not among the policies {', '.join(labels)}")
+    settings = dict(sorted(read_parameters(parameters or {}).items()))
     if problem is None:
-        files = _own(instances)
+        files = _own(instances, splits, count)
+        _warn_about_seen(choices, [file for _, file in files])
     else:
         files = _of_family(problem, preset, splits, count, data, jobs)
     folder = Path(out) if out else Path("results") / (f"{problem}-{preset}" if problem else "own")
     free = machine.free_cores()
     _warn_about_times(jobs, free)
     common: dict[str, Any] = {
-        "protocol": protocol,
+        "protocol": ", ".join([protocol, *(f"{name}={settings[name]}" for name in settings)]),
         "time_limit": float(time_limit),
         "node_limit": node_limit,
         "jobs": jobs,
@@ -99,7 +105,8 @@ def evaluate(
             turn = (number + seed) % len(choices)
             for choice in choices[turn:] + choices[:turn]:
                 key = Trial(trial.family, trial.split, trial.instance, choice.label, seed)
-                wanted[key] = Task(file, choice, seed, protocol, float(time_limit), node_limit)
+                limits = (float(time_limit), node_limit)
+                wanted[key] = Task(file, choice, seed, protocol, *limits, settings)
     with Results(folder / FILE) as results:
         _check_resumable(results, wanted, hashes, common)
         done = {row.trial for row in results.rows}
@@ -152,6 +159,7 @@ def _work(task: Task) -> tuple[str, Solve]:
         seed=task.seed,
         time_limit=task.time_limit,
         node_limit=task.node_limit,
+        parameters=task.parameters,
     )
     return started, result
 
@@ -178,8 +186,12 @@ def _failure(error: str) -> str:
     return "crashed" if error.startswith("its process ended") else "failed"
 
 
-def _own(patterns: Sequence[str | Path]) -> list[tuple[Trial, Path]]:
-    return [(Trial("", "", str(file), "", 0), file) for file in find_instances(patterns)]
+def _own(
+    patterns: Sequence[str | Path], splits: Sequence[str], count: int | None
+) -> list[tuple[Trial, Path]]:
+    if splits:
+        raise InputError("--split is for --problem: your own instances have no splits")
+    return [(Trial("", "", str(file), "", 0), file) for file in find_instances(patterns)[:count]]
 
 
 def _of_family(
@@ -201,11 +213,22 @@ def _of_family(
     ]
 
 
+def _warn_about_seen(choices: Iterable[Choice], files: Sequence[Path]) -> None:
+    for choice in choices:
+        learned_from = trained_on(choice.file) if choice.file else set()
+        seen = [file for file in files if file.resolve() in learned_from]
+        if seen:
+            say(
+                f"{choice.label} was trained on {len(seen)} of these {len(files)} instances "
+                f"({seen[0]} first): how it does there says nothing about new ones"
+            )
+
+
 def _warn_about_times(jobs: int, free: int) -> None:
     if jobs > free:
         say(
             f"--jobs {jobs} on {free} free cores: times of these runs will not be comparable (node "
-            "counts will); use a quieter machine or a smaller --jobs"
+            f"counts will); use a quieter machine{' or a smaller --jobs' if jobs > 1 else ''}"
         )
 
 
@@ -228,12 +251,18 @@ def _check_resumable(
         if task := wanted.get(trial):
             now["instance_hash"] = hashes[task.instance]
         for name, value in now.items():
-            if getattr(how, name) != value:
-                what = name.replace("_", " ")
+            if getattr(how, name) == value:
+                continue
+            if name == "instance_hash":
                 raise InputError(
-                    f"{results.path} holds runs of {row.trial.policy} with {what} "
-                    f"{getattr(how, name)}, not {value}: choose another --out"
+                    f"{trial.instance} is another than {results.path} has runs of: delete its "
+                    "lines there, or choose another --out"
                 )
+            what = name.replace("_", " ")
+            raise InputError(
+                f"{results.path} holds runs of {row.trial.policy} with {what} "
+                f"{getattr(how, name)}, not {value}: choose another --out"
+            )
     earlier = {row.circumstances.versions for row in results.rows} - {common["versions"]}
     if earlier:
         say(f"{results.path} also holds runs of other versions: {'; '.join(sorted(earlier))}")

@@ -90,6 +90,13 @@ def warnings(rows: Sequence[Row], groups: Sequence[Group]) -> list[str]:
             f"{missing} instances with a seed lack some policy's run and are left out; the same "
             "command again runs what is missing."
         )
+    for group in groups:
+        outcomes = [row.solve for runs in group.runs.values() for row in runs.values()]
+        if outcomes and all(solve is not None and solve.nodes <= 1 for solve in outcomes):
+            found.append(
+                f"No solve of {group.title[0].lower()}{group.title[1:]} branched: branching rules "
+                "cannot differ there, and differences in time are chance."
+            )
     for policy in dict.fromkeys(row.trial.policy for row in rows):
         solves = [row.solve for row in rows if row.trial.policy == policy and row.solve]
         left = sum(solve.fallbacks or 0 for solve in solves)

@@ -72,6 +72,11 @@ def find_choices(
 ) -> list[Choice]:
     """Find several; no names mean dualattn, the other kinds that there are, and SCIP's default."""
     names = list(names)
+    if not names and family is None:
+        raise InputError(
+            "your own instances need --policy, and more than one to compare: "
+            "for example --policy runs/mine-dualattn --policy relpscost --policy pscost"
+        )
     if not names:
         others = [kind for kind in KINDS[1:] if _of_family(kind, family, Path(runs)) is not None]
         names = [KINDS[0], *others, SCIP_DEFAULT]
@@ -83,6 +88,19 @@ def find_choices(
         else _policy(str(choice.file), choice.file)
         for choice in choices
     ]
+
+
+def trained_on(file: Path) -> set[Path]:
+    """Return a user's own instances that a policy was trained and chosen on, by its provenance."""
+    from learn2branch.policy import load_policy
+
+    provenance, found = load_policy(file).metadata.get("provenance", {}), set()
+    while provenance:
+        for collection in provenance.get("collection", {}).values():
+            for split in ("train", "valid"):
+                found |= set(collection.get(split, {}).get("instances", ()))
+        provenance = provenance.get("start", {}).get("provenance")
+    return {Path(name).resolve() for name in found}
 
 
 def newest_family(runs: Path | str = "runs") -> tuple[str, Path] | None:

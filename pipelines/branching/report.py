@@ -36,8 +36,8 @@ _MEANINGS = (
     ("wins", "Runs in which the policy was the fastest to finish."),
     ("±", "Standard deviation over the seeds of an instance, divided by their mean, averaged over "
           "instances."),
-    ("ratio", "exp of the mean over instances of the mean over seeds of log(policy / baseline); "
-              "for times both with 1 s added."),
+    ("ratio", "Quotient of the geometric means of policy and baseline (of times: shifted by 1 s); "
+              "the seeds of an instance are averaged first."),
 )  # fmt: skip
 
 
@@ -152,6 +152,12 @@ def _parts(group: Group) -> list[Part]:
     return [*tables(group), Gallery(pictures(group)), folded]
 
 
+def _protocol(name: str) -> str:
+    """Return a protocol in words, with the parameters that a user set beside it."""
+    name, _, parameters = name.partition(", ")
+    return _PROTOCOLS.get(name, name) + (f"; and {parameters}" if parameters else "")
+
+
 def _how(rows: Sequence[Row]) -> list[tuple[str, str]]:
     def all_of(name: str) -> str:
         return "; ".join(dict.fromkeys(str(getattr(r.circumstances, name)) for r in rows))
@@ -168,7 +174,7 @@ def _how(rows: Sequence[Row]) -> list[tuple[str, str]]:
         limits += f", {', '.join(map(str, nodes))} nodes"
     facts = [
         ("command", all_of("command")),
-        ("protocol", "; ".join(_PROTOCOLS.get(name, name) for name in protocols)),
+        ("protocol", "; ".join(map(_protocol, protocols))),
         ("limits", limits),
         ("seeds", ", ".join(map(str, seeds))),
         *((f"policy {label}", origin) for label, origin in policies),

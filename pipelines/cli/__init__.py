@@ -63,7 +63,9 @@ def l2b() -> None:
     \b
     From nothing to a report:
       l2b generate --problem setcover --preset tiny
-      l2b check data/setcover/tiny/test/*.lp
+      l2b collect  --problem setcover --preset tiny
+      l2b train    --problem setcover --budget 2m
+      l2b evaluate --problem setcover --preset tiny --policy dualattn --policy relpscost --seeds 2
     """
 
 
@@ -91,6 +93,8 @@ def _exit_code(run: Callable[[], Any]) -> int:
         return 1
     except (InputError, ParameterError, FileNotFoundError, PermissionError) as error:
         return _report(str(error), 2)
+    except (NotADirectoryError, FileExistsError) as error:
+        return _report(f"{error.filename} is a file, or lies in one: a folder is needed there", 2)
     except (WorkError, OSError, MemoryError) as error:
         return _report(str(error) or type(error).__name__, 1)
     except Exception as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from pipelines.cli import options
+from pipelines.progress import say
 
 
 @click.command()
@@ -12,14 +13,14 @@ from pipelines.cli import options
 @options.instances
 @click.option(
     "--time-limit",
-    type=click.FloatRange(min=0, min_open=True),
+    type=options.Duration(),
     default=30.0,
     show_default=True,
-    help="Seconds to try each instance for.",
+    help="To try each instance for.",
 )
 @options.jobs
 @options.verbosity
-def check(files: tuple[str, ...], instances: tuple[str, ...], time_limit: float, jobs: int) -> None:
+def check(files: tuple[str, ...], instances: tuple[str, ...], time_limit: float, jobs: int) -> int:
     """Read instances, try them briefly, and tell what matters before learning from them.
 
     Says how large they are, what presolving leaves, whether SCIP branches at all, roughly how long
@@ -31,17 +32,25 @@ def check(files: tuple[str, ...], instances: tuple[str, ...], time_limit: float,
       l2b check mine/*.mps.gz
       l2b check --instances data/setcover/tiny/test --time-limit 10 --jobs 2
     """
-    from learn2branch.errors import InputError
     from pipelines.check import check as run
     from pipelines.check import describe, summarise
+    from solver_plugins.inspection import Inspection
 
     if not files and not instances:
         raise click.UsageError("Missing argument 'FILE...': which instances to check.")
-    seen, failed = run([*files, *instances], time_limit, jobs)
-    for inspection in seen:
-        click.echo(describe(inspection))
+    seen: list[Inspection] = []
+    code = 0
+    try:
+        for found in run([*files, *instances], time_limit, jobs):
+            if isinstance(found, Inspection):
+                seen.append(found)
+                click.echo(describe(found))
+            else:
+                click.echo(f"Error: {found}", err=True)
+                code = 2
+    except KeyboardInterrupt:
+        say(f"stopped after {len(seen)} instances")
+        code = 130
     if len(seen) > 1:
         click.echo(summarise(seen))
-    if failed:
-        others = f" (and {len(failed) - 1} more could not be checked)" if failed[1:] else ""
-        raise InputError(failed[0] + others)
+    return code

@@ -17,7 +17,8 @@ from pipelines.cli import options
     type=click.Choice(options.PRESETS),
     default="small",
     show_default=True,
-    help="How much: tiny (a minute), small (under an hour on two cores), paper (as published).",
+    help="How much: tiny (180 samples), small (5,000; most families: under an hour on two cores), "
+    "paper (100,000).",
 )
 @click.option(
     "--split",
@@ -37,11 +38,13 @@ from pipelines.cli import options
 )
 @click.option(
     "--time-limit",
-    type=options.Seconds(min=1),
+    type=options.Duration(least=1),
     default=3600.0,
     show_default=True,
-    help="Seconds an episode; a net for bad cases: one that meets it depends on the machine.",
+    help="Of an episode; a net for bad cases: one that meets it depends on the machine.",
 )
+@options.protocol
+@options.parameters
 @options.seed
 @click.option(
     "--first-episode",
@@ -85,6 +88,8 @@ def collect(
     samples: int | None,
     expert_prob: float | None,
     time_limit: float,
+    protocol: str,
+    parameters: dict[str, str],
     seed: int,
     first_episode: int,
     jobs: int,
@@ -116,6 +121,8 @@ def collect(
         samples=samples,
         expert_probability=expert_prob,
         time_limit=time_limit,
+        protocol=protocol,
+        parameters=parameters,
         seed=seed,
         first_episode=first_episode,
         jobs=jobs,

@@ -23,7 +23,7 @@ _solver = click.option(
     "--solver", type=click.Choice(SOLVERS), default="scip", show_default=True, help="Who solves."
 )
 _time_limit = click.option(
-    "--time-limit", type=options.Seconds(min=0, min_open=True), metavar="SECONDS",
+    "--time-limit", type=options.Duration(),
     help="Wall time for each instance. The preset's if left out.",
 )  # fmt: skip
 _labels = click.option(
@@ -192,7 +192,7 @@ def train(problem: str | None, model: str, **arguments: Any) -> None:
 )
 @_time_limit
 @click.option(
-    "--reference-seconds", type=options.Seconds(min=0, min_open=True), metavar="SECONDS",
+    "--reference-seconds", type=options.Duration(),
     help="For the longer run of the solver that the others are compared with.",
 )  # fmt: skip
 @_solver
@@ -283,7 +283,7 @@ def report(folders: tuple[Path, ...], picture: Path | None) -> None:
     show_default=True, help="How to search.",
 )  # fmt: skip
 @click.option(
-    "--time-limit", type=options.Seconds(min=0, min_open=True), default=60.0, metavar="SECONDS",
+    "--time-limit", type=options.Duration(), default=60.0,
     show_default=True, help="Wall time, prediction included.",
 )  # fmt: skip
 @_solver

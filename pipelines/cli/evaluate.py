@@ -36,20 +36,14 @@ from pipelines.cli import options
 )
 @click.option(
     "--time-limit",
-    type=options.Seconds(min=0, min_open=True),
+    type=options.Duration(),
     default=3600.0,
     show_default=True,
-    help="Wall seconds a solve.",
+    help="Of a solve, by the clock.",
 )
 @click.option("--nodes", type=click.IntRange(min=1), help="Node limit a solve; none if left out.")
-@click.option(
-    "--protocol",
-    type=click.Choice(("gasse", "default")),
-    default="gasse",
-    show_default=True,
-    help="gasse: cuts at the root only, no restarts, as the papers do; default: SCIP as it comes. "
-    "Both permute and seed.",
-)
+@options.protocol
+@options.parameters
 @click.option(
     "--baseline", metavar="POLICY", help="What differences are taken against; relpscost if run."
 )
@@ -57,7 +51,7 @@ from pipelines.cli import options
 @click.option(
     "--out",
     type=click.Path(path_type=Path, file_okay=False),
-    help="Folder of results.csv and report.html.  [default: results/FAMILY-PRESET]",
+    help="Folder of results.csv and report.html.  [default: results/FAMILY-PRESET, or results/own]",
 )
 @click.option(
     "--data",
@@ -78,6 +72,7 @@ def evaluate(
     time_limit: float,
     nodes: int | None,
     protocol: str,
+    parameters: dict[str, str],
     baseline: str | None,
     jobs: int,
     out: Path | None,
@@ -109,6 +104,7 @@ def evaluate(
         time_limit=time_limit,
         node_limit=nodes,
         protocol=protocol,
+        parameters=parameters,
         baseline=baseline,
         jobs=jobs,
         out=out,

@@ -45,9 +45,12 @@ _SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 class Duration(click.ParamType):
-    """A time as people write it: 90s, 45m, 1.5h, 1h30m, or plain seconds."""
+    """A time as people write it: 90s, 45m, 1.5h, 1h30m, or plain seconds; never without an end."""
 
     name = "time"
+
+    def __init__(self, least: float = 0.0, *, zero: bool = False) -> None:
+        self.least, self.zero = least, zero
 
     def convert(self, value: Any, param: Any, ctx: click.Context | None) -> float:
         """Return seconds."""
@@ -57,19 +60,10 @@ class Duration(click.ParamType):
         if not parts or "".join(number + unit for number, unit in parts) != value:
             self.fail(f"'{value}' is not a time such as 90s, 45m or 1h30m", param, ctx)
         seconds = sum(float(number) * _SECONDS[unit or "s"] for number, unit in parts)
-        if seconds <= 0:
-            self.fail("a budget must be more than nothing", param, ctx)
-        return seconds
-
-
-class Seconds(click.FloatRange):
-    """A number of seconds, neither infinite nor more than anyone will wait."""
-
-    def convert(self, value: Any, param: Any, ctx: click.Context | None) -> float:
-        """Return seconds."""
-        seconds = float(super().convert(value, param, ctx))
-        if not seconds < _MANY_SECONDS:
-            self.fail(f"'{value}' is no number of seconds: leave it out, or give less", param, ctx)
+        if seconds < self.least or not (seconds or self.zero):
+            self.fail(f"'{value}' is too short a time", param, ctx)
+        if seconds > _MANY_SECONDS:
+            self.fail(f"'{value}' is more than anyone will wait", param, ctx)
         return seconds
 
 
@@ -97,7 +91,11 @@ split = click.option(
 )
 count = click.option("--count", type=click.IntRange(min=1), help="How many instances a split.")
 seed = click.option(
-    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Everything follows."
+    "--seed",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="Of all that is random.",
 )
 model = click.option(
     "--model",
@@ -128,6 +126,16 @@ jobs = click.option(
 )
 
 
+protocol = click.option(
+    "--protocol",
+    type=click.Choice(("gasse", "default")),
+    default="gasse",
+    show_default=True,
+    help="gasse: cuts at the root only, no restarts, as the papers do; default: SCIP as it comes. "
+    "Both permute and seed.",
+)
+
+
 def read_settings(
     ctx: click.Context, param: click.Parameter, values: tuple[str, ...]
 ) -> dict[str, str]:
@@ -141,10 +149,24 @@ def read_settings(
     return settings
 
 
+parameters = click.option(
+    "--set",
+    "parameters",
+    metavar="NAME=VALUE",
+    multiple=True,
+    callback=read_settings,
+    help="Any parameter of SCIP, e.g. limits/gap=0.01; repeat for several.",
+)
+
+
 def out(default: str, what: str = "Folder to write to.") -> Callable[[F], F]:
     """Return `--out`, the folder a command writes to."""
     return click.option(
-        "--out", type=click.Path(path_type=Path), default=default, show_default=True, help=what
+        "--out",
+        type=click.Path(path_type=Path, file_okay=False),
+        default=default,
+        show_default=True,
+        help=what,
     )
 
 

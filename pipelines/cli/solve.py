@@ -25,15 +25,10 @@ from pipelines.cli import options
     type=click.Path(path_type=Path, dir_okay=False, writable=True),
     help="Write the best solution to this file.",
 )
-@click.option("--time-limit", type=options.Seconds(min=0), help="Wall seconds; none if left out.")
 @click.option(
-    "--set",
-    "settings",
-    metavar="NAME=VALUE",
-    multiple=True,
-    callback=options.read_settings,
-    help="Any parameter of SCIP, e.g. limits/gap=0.01; repeat for several.",
+    "--time-limit", type=options.Duration(zero=True), help="Of the clock; none if left out."
 )
+@options.parameters
 @click.option("--seed", type=click.IntRange(min=0), help="Permute and seed SCIP; not if left out.")
 @options.verbosity
 def solve(
@@ -43,7 +38,7 @@ def solve(
     log: bool,
     solution: Path | None,
     time_limit: float | None,
-    settings: dict[str, str],
+    parameters: dict[str, str],
     seed: int | None,
 ) -> int:
     """Solve an instance with a policy that decides where SCIP branches.
@@ -64,7 +59,7 @@ def solve(
         log=log,
         solution=solution,
         time_limit=time_limit,
-        parameters=settings,
+        parameters=parameters,
         seed=seed,
     )
     for line in solves.lines():

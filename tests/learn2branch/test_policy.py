@@ -5,6 +5,7 @@ import io
 import json
 import pickle
 import re
+import shutil
 import subprocess
 import sys
 import threading
@@ -25,7 +26,7 @@ from learn2branch import (
 )
 from learn2branch import policy as policies
 from learn2branch.kernels import KERNELS
-from learn2branch.policy import shipped_policies
+from learn2branch.policy import find_policy, shipped_policies
 
 needs_kernels = pytest.mark.skipif(KERNELS is None, reason="the kernels were not compiled here")
 MODELS = {
@@ -356,6 +357,13 @@ def test_a_switch_is_on_or_off_whatever_number_it_is(policy_file, tmp_path) -> N
 @pytest.mark.parametrize("name", sorted(shipped_policies()))
 def test_every_shipped_policy_still_loads(name) -> None:
     assert load_policy(name).metadata["config"] == load_model(name).config
+
+
+def test_a_run_stands_for_its_policy(policy_file) -> None:
+    run = policy_file.parent / "run"
+    run.mkdir()
+    shutil.copy(policy_file, run / "policy.pt")
+    assert find_policy(run) == run / "policy.pt"
 
 
 def test_a_missing_policy_is_named_with_what_there_is(tmp_path, monkeypatch) -> None:

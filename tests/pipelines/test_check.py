@@ -1,4 +1,5 @@
 import gzip
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,7 @@ from instances.writing import write
 from learn2branch.errors import InputError
 from pipelines.check import check, describe, summarise
 from pipelines.cli import main
-from solver_plugins.inspection import inspect
+from solver_plugins.inspection import Inspection, inspect
 from solver_plugins.reading import read_model
 
 WHOLE = (
@@ -94,10 +95,48 @@ def test_comments_may_follow_the_end_of_an_lp_file(tmp_path: Path) -> None:
 
 def test_broken_files_do_not_hide_what_was_seen_of_others(whole: Path) -> None:
     (whole.parent / "broken.lp").write_bytes(b"\0\1\2")
-    seen, failed = check([whole.parent], time_limit=10)
+    found = list(check([whole.parent], time_limit=10))
+    failed = [one for one in found if isinstance(one, str)]
+    seen = [one for one in found if not isinstance(one, str)]
     assert [Path(i.path).name for i in seen] == ["whole.lp"]
     assert len(failed) == 1 and "broken.lp is a binary file" in failed[0]
     assert summarise(seen).startswith("0 of 1 instance can be learned from; 1 solved at the root")
+
+
+def test_every_file_that_cannot_be_read_is_named(whole: Path, capfd) -> None:
+    for name in ("cut.lp", "empty.mps"):
+        (whole.parent / name).write_bytes(BROKEN[name])
+    with pytest.raises(SystemExit) as exit_info:
+        main(["check", "-q", str(whole.parent)])
+    out, err = capfd.readouterr()
+    assert exit_info.value.code == 2 and "whole.lp" in out
+    assert err.count("Error: ") == 2 and "cut.lp" in err and "empty.mps" in err
+
+
+def test_what_was_checked_before_a_stop_is_told(whole: Path, capfd, monkeypatch) -> None:
+    seen = inspect(whole, time_limit=10)
+
+    def stopped(*_: object) -> Iterator[Inspection]:
+        yield from (seen, seen)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("pipelines.check.check", stopped)
+    with pytest.raises(SystemExit) as exit_info:
+        main(["check", str(whole)])
+    out, err = capfd.readouterr()
+    assert exit_info.value.code == 130 and "stopped after 2 instances" in err
+    assert out.count("learning   pointless") == 2 and "0 of 2 instances can be learned" in out
+
+
+def test_an_ending_that_scip_does_not_unpack_is_named(tmp_path: Path) -> None:
+    (tmp_path / "A.LP.GZ").write_bytes(gzip.compress(WHOLE.encode()))
+    with pytest.raises(InputError, match=r"rename it to end in \.gz"):
+        read_model(tmp_path / "A.LP.GZ")
+    (tmp_path / "A.LP").write_text(WHOLE)
+    assert read_model(tmp_path / "A.LP").getNVars(False) == 2
+    (tmp_path / "B.LP").write_text(WHOLE.replace("End", ""))
+    with pytest.raises(InputError, match="does not close"):
+        read_model(tmp_path / "B.LP")
 
 
 @pytest.mark.parametrize("name", ["missing.lp", "empty.lp", "binary.mps", "cut.lp"])

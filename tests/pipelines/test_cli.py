@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from pipelines.cli import COMMANDS, l2b, main
+from pipelines.cli.options import Duration
 
 
 def commands(group: click.Group, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
@@ -86,7 +87,13 @@ def test_version() -> None:
         (("generate", "--problem", "setcover", "--set", "rows"), "'rows' is not NAME=VALUE"),
         (("generate", "--problem", "setcover", "--set", "rows=x"), "a whole number"),
         (("generate", "--problem", "setcover", "--set", "density=nan"), "expected a number"),
-        (("evaluate", "--problem", "setcover", "--time-limit", "inf"), "no number of seconds"),
+        (("evaluate", "--problem", "setcover", "--time-limit", "inf"), "is not a time such as"),
+        (("evaluate", "--problem", "setcover", "--time-limit", "9999999h"), "anyone will wait"),
+        (("evaluate", "--problem", "setcover", "--time-limit", "0"), "too short a time"),
+        (("evaluate", "--problem", "setcover", "--set", "limits/gap"), "is not NAME=VALUE"),
+        (("evaluate", "--problem", "setcover", "--set", "limits/gab=1"), "no parameter"),
+        (("collect", "--problem", "setcover", "--set", "limits/gap=-1"), "cannot be set"),
+        (("collect", "--problem", "setcover", "--cluster", "tcp://a:1"), "--parallel dask or ray"),
         (("collect", "--problem", "setcover", "--time-limit", "nan"), "--time-limit"),
         (("check",), "FILE"),
         (("check", "missing.lp"), "missing.lp does not exist"),
@@ -103,10 +110,19 @@ def test_a_mistake_names_the_argument_and_ends_with_2(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_failed_work_ends_with_1(tmp_path: Path, capsys) -> None:
+@pytest.mark.parametrize("out", ["data", "data/below"])
+def test_a_file_where_a_folder_is_needed_is_named(out: str, tmp_path: Path, capsys) -> None:
     (tmp_path / "data").write_text("a file where the folder should be")
-    assert run("generate", "--problem", "setcover", "--out", str(tmp_path / "data")) == 1
-    assert "Traceback" not in capsys.readouterr().err
+    assert run("generate", "--problem", "setcover", "--out", str(tmp_path / out)) == 2
+    err = capsys.readouterr().err
+    assert str(tmp_path / "data") in err and "is a file" in err and "Traceback" not in err
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("90", 90.0), ("2.5s", 2.5), ("45m", 2700.0), ("1h30m", 5400.0)]
+)
+def test_times_are_read_as_people_write_them(text: str, seconds: float) -> None:
+    assert Duration().convert(text, None, None) == seconds
 
 
 def test_generate_writes_where_it_says(tmp_path: Path, capsys) -> None:

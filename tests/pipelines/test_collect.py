@@ -95,6 +95,21 @@ def test_other_settings_in_the_same_store_are_refused(covers: Path, tmp_path: Pa
         collect(samples=1, out=tmp_path)
 
 
+def test_parameters_of_a_users_own_reach_scip_and_are_kept(covers: Path, tmp_path: Path) -> None:
+    settings = {"instances": [covers], "samples": 2, "splits": ["train"], "out": tmp_path, **FAST}
+    parameters = {"limits/totalnodes": "7", "separating/maxrounds": "0"}
+    store, _ = collect(protocol="default", parameters=parameters, **settings)
+    plan = json.loads((store / "collection.json").read_text())["train"]
+    assert plan["protocol"] == "default"
+    assert plan["parameters"] == [["limits/totalnodes", 7], ["separating/maxrounds", 0]]
+    for path in (store / "train").glob("*.npz"):
+        assert read_header(path)["provenance"]["nodes"] <= 7
+    with pytest.raises(InputError, match=r"protocol default, not gasse"):
+        collect(parameters=parameters, **settings)
+    with pytest.raises(InputError, match=r"was collected with parameters"):
+        collect(protocol="default", **settings)
+
+
 @pytest.mark.parametrize("content", ["[]", "{}", '{"samples": 3, "train": {}}', "{"])
 def test_what_is_no_collection_is_named(content: str, covers: Path, tmp_path: Path) -> None:
     (tmp_path / "own").mkdir()

@@ -14,6 +14,7 @@ from learn2branch.policy import shipped_policies
 from pipelines import parallel
 from pipelines.branching.evaluate import _failure, evaluate
 from pipelines.branching.policies import find_choice, find_choices
+from pipelines.branching.report import make_report
 from pipelines.branching.results import COLUMNS, Results, read_results
 from pipelines.cli import main
 
@@ -146,7 +147,9 @@ def test_the_same_command_again_runs_only_what_is_missing(home: Path, evaluated:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [({"time_limit": 30.0}, "time limit 60.0, not 30.0"), ({"protocol": "default"}, "protocol"),
-     ({"baseline": "mostinf"}, "not among the policies")],
+     ({"parameters": {"limits/gap": "0.5"}}, "protocol gasse, not gasse, limits/gap=0.5"),
+     ({"baseline": "mostinf"}, "not among the policies"),
+     ({"splits": ["test"]}, "your own instances have no splits")],
 )  # fmt: skip
 def test_runs_made_in_another_way_are_not_mixed_in(
     home: Path, evaluated: Path, changes: dict[str, object], message: str
@@ -164,6 +167,50 @@ def test_another_policy_of_the_same_name_is_not_mixed_in(home: Path, evaluated: 
             again(home, evaluated)
     finally:
         shutil.copy(home / "kept" / "policy.pt", run / "policy.pt")
+
+
+def test_an_instance_that_changed_is_named(home: Path, evaluated: Path) -> None:
+    file = home / "mine" / "knapsack_1.lp"
+    content = file.read_bytes()
+    try:
+        file.write_bytes(content + b"\n")
+        with pytest.raises(InputError, match=r"knapsack_1\.lp is another than .* delete its lines"):
+            again(home, evaluated)
+    finally:
+        file.write_bytes(content)
+
+
+def test_parameters_of_a_users_own_reach_scip_and_the_rows(home: Path, tmp_path: Path) -> None:
+    _, rows = evaluate(
+        instances=[home / "mine"],
+        policies=["pscost"],
+        count=1,
+        seeds=1,
+        parameters={"limits/totalnodes": "2", "presolving/maxrounds": 0},
+        out=tmp_path,
+    )
+    assert [row.status for row in rows] == ["totalnodelimit"]  # one of the three instances
+    described = "gasse, limits/totalnodes=2, presolving/maxrounds=0"
+    assert rows[0].circumstances.protocol == described
+    page = make_report(rows).page().html()
+    assert "cuts at the root only" in page and "limits/totalnodes=2" in page
+
+
+def test_instances_that_a_policy_was_trained_on_are_pointed_out(
+    home: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    first, second = sorted((home / "mine").glob("*.lp"))
+    collection = {"train": {"instances": [str(first)]}, "test": {"instances": [str(second)]}}
+    provenance = {"start": {"provenance": {"collection": {"mine": collection}}}}
+    policy = tmp_path / "run" / "policy.pt"
+    export_policy(build_model("bgnn", size="small"), policy, provenance=provenance)
+    evaluate(instances=[first, second], policies=[str(policy)], seeds=1, out=tmp_path)
+    assert "run was trained on 1 of these 2 instances" in capfd.readouterr().err
+
+
+def test_own_instances_need_policies_by_name(home: Path) -> None:
+    with pytest.raises(InputError, match="your own instances need --policy"):
+        evaluate(instances=[home / "mine"])
 
 
 def test_a_table_of_another_version_or_another_writer_is_refused(

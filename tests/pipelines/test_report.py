@@ -234,6 +234,15 @@ def test_what_a_reader_must_know_is_said() -> None:
     assert "Note" not in make_report(planted(1.0)).text()
 
 
+def test_where_nobody_branched_times_are_called_chance() -> None:
+    rows = [make_row(policy, i, nodes=1) for policy in ("ours", "relpscost") for i in range(2)]
+    warning = "No solve of set cover, test branched"
+    assert any(warning in sentence for sentence in make_report(rows).warnings)
+    rows.append(make_row("ours", 3, nodes=2))
+    rows.append(make_row("relpscost", 3, nodes=1))
+    assert not any(warning in sentence for sentence in make_report(rows).warnings)
+
+
 def test_several_folders_are_told_apart_only_where_they_meet() -> None:
     old, new = [make_row("ours", nodes=20), make_row("relpscost")], [make_row("ours", nodes=10)]
     rows = side_by_side({"results/old": old, "results/new": new})

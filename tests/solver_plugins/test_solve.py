@@ -6,9 +6,9 @@ from pyscipopt import SCIP_EVENTTYPE, Eventhdlr, Model, quicksum
 
 from learn2branch.errors import InputError
 from solver_plugins import solve as module
-from solver_plugins.parameters import apply_protocol
+from solver_plugins.parameters import apply_protocol, set_parameters
 from solver_plugins.reading import read_model
-from solver_plugins.solve import prefer_rule, scip_rules, set_parameters, solve
+from solver_plugins.solve import prefer_rule, scip_rules, solve
 
 RULES = ("relpscost", "fullstrong", "vanillafullstrong", "pscost", "mostinf", "random")
 
@@ -112,6 +112,14 @@ def test_an_infeasible_instance_is_finished_without_an_objective(tmp_path: Path)
     assert result.status == "infeasible" and result.finished and result.objective is None
 
 
+def test_an_unbounded_instance_has_no_best_objective(tmp_path: Path) -> None:
+    path = tmp_path / "unbounded.lp"
+    path.write_text("Maximize\n x + y\nSubject To\n c: x - y <= 2\nGeneral\n x y\nEnd\n")
+    solved = solve(path, time_limit=20)
+    assert solved.status in ("unbounded", "inforunbd") and solved.finished
+    assert solved.objective is None
+
+
 def test_the_solution_file_holds_the_best_solution(instance: Path, tmp_path: Path) -> None:
     result = solve(instance, solution=tmp_path / "best.sol")
     model = Model()
@@ -144,9 +152,12 @@ def test_parameters_given_as_text_take_the_type_scip_expects() -> None:
     [("limits/tiem", "3", "no parameter 'limits/tiem'"), ("limits/time", "soon", "cannot be set"),
      ("limits/time", "-1", "cannot be set"), ("misc/catchctrlc", "maybe", "cannot be set")],
 )  # fmt: skip
-def test_a_wrong_parameter_is_named(name: str, value: str, message: str) -> None:
+def test_a_wrong_parameter_is_named(
+    name: str, value: str, message: str, capfd: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(InputError, match=message):
         set_parameters(Model(), {name: value})
+    assert capfd.readouterr() == ("", "")  # SCIP's own complaints stay out of sight
 
 
 def test_a_wrong_rule_or_file_is_named(instance: Path, tmp_path: Path) -> None:
