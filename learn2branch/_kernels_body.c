@@ -15,6 +15,10 @@
 #define PANEL (2 * LANES) /* columns of a matrix that a product works on at once */
 #define TILE 48           /* rows that stay in the cache; a multiple of the 6 worked on at once */
 
+#if defined(__GNUC__) && !defined(__clang__) && __GNUC__ < 12 && !defined(__builtin_shufflevector)
+#define __builtin_shufflevector(a, b, ...) __builtin_shuffle(a, b, (INTS){__VA_ARGS__})
+#endif
+
 typedef REAL VEC __attribute__((vector_size(32), aligned(sizeof(REAL)), may_alias));
 typedef INTEGER INTS __attribute__((vector_size(32), aligned(sizeof(REAL)), may_alias));
 

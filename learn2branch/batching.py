@@ -11,15 +11,11 @@ from typing import Any, Protocol, TypeVar
 
 import torch
 
-from learn2branch.graph import BipartiteGraph
-
 B = TypeVar("B", bound="Batch")
 
 
 class Batch(Protocol):
-    """Some examples as one graph, with whatever the task needs beside it."""
-
-    graph: BipartiteGraph
+    """Some examples as one, in whatever form the task takes them."""
 
     def to(self: B, device: torch.device | str) -> B:
         """Copy to a device."""

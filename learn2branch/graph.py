@@ -30,9 +30,11 @@ class BipartiteGraph:
 
     def __post_init__(self) -> None:
         if self.constraint_ptr is None:
-            object.__setattr__(self, "constraint_ptr", torch.tensor([0, self.num_constraints]))
+            pointers = torch.tensor([0, self.num_constraints], device=self.edge_index.device)
+            object.__setattr__(self, "constraint_ptr", pointers)
         if self.variable_ptr is None:
-            object.__setattr__(self, "variable_ptr", torch.tensor([0, self.num_variables]))
+            pointers = torch.tensor([0, self.num_variables], device=self.edge_index.device)
+            object.__setattr__(self, "variable_ptr", pointers)
 
     @property
     def num_constraints(self) -> int:

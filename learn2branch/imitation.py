@@ -1,6 +1,6 @@
 """Learning to branch by imitation: batches of samples, the loss and the accuracies.
 
-The dataset reads shards as they are needed and keeps as many as memory allows.
+The dataset reads shards as they are needed and keeps those it has, up to a limit.
 """
 
 from __future__ import annotations

@@ -6,11 +6,14 @@ everything needed to go on (tensors and plain values only), `learning_curve.png`
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import tomli_w
 import torch
@@ -33,6 +36,17 @@ class Run:
         self.config_path = self.folder / "config.toml"
         self.policy_path = self.folder / "policy.pt"
         self._board: Any = None
+
+    @contextmanager
+    def claimed(self) -> Iterator[None]:
+        """Hold the folder for one training; a second one at the same time is refused."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with (self.folder / ".lock").open("a") as file:
+            hold(
+                file,
+                f"another training is writing {self.folder}: wait for it, or choose another --out",
+            )
+            yield
 
     def write_config(self, config: dict[str, Any]) -> None:
         """Write the configuration; fields that are None are left out, as TOML has no null."""
@@ -126,6 +140,16 @@ class Run:
         if shown:
             right.legend()
         figure.savefig(self.folder / "learning_curve.png", dpi=120)
+
+
+def hold(file: IO[Any], refusal: str) -> None:
+    """Lock an open file until it is closed; refuse, with that sentence, what another one holds."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise InputError(refusal) from None
+    except OSError:
+        pass  # a file system without locks
 
 
 def replace_file(path: Path, content: bytes) -> None:

@@ -35,7 +35,7 @@ class Weights(nn.Module):
     def __init__(self, **tensors: Tensor) -> None:
         super().__init__()
         for name, tensor in tensors.items():
-            self.register_buffer(name, tensor.detach().clone().contiguous())
+            self.register_buffer(name, tensor.detach().cpu().clone().contiguous())
 
 
 class ScriptedSide(Weights):

@@ -12,7 +12,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Protocol
@@ -157,9 +157,10 @@ def train(
     except (RuntimeError, AssertionError) as error:  # the latter where torch knows no GPU at all
         raise InputError(f"torch has no device {config.device!r} here: leave it out") from error
     keep_memory()
-    loop = _Loop(model, task, train_set, valid_set, config, Run(run_dir), report, report_epoch)
-    loop.begin(settings or {})
-    with _stop_signals() as stop_asked:
+    run = Run(run_dir)
+    loop = _Loop(model, task, train_set, valid_set, config, run, report, report_epoch)
+    with run.claimed() if rank() == 0 else nullcontext(), _stop_signals() as stop_asked:
+        loop.begin(settings or {})
         return loop.run(stop_asked, trained_before)
 
 

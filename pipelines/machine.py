@@ -47,14 +47,17 @@ def describe() -> str:
 
 def versions() -> str:
     """Return the versions that decide a solve, in one line."""
+    from learn2branch.kernels import KERNELS
     from solver_plugins.episode import scip_version
+    from solver_plugins.observation import has_fast_path
     from solver_plugins.solve import new_model
 
     packages = ("learn2branch", "pyscipopt", "torch")
     parts = [f"{name} {version(name)}" for name in packages]
-    return ", ".join(
-        [*parts, f"SCIP {scip_version(new_model())}", f"Python {platform.python_version()}"]
-    )
+    parts += [f"SCIP {scip_version(new_model())}", f"Python {platform.python_version()}"]
+    if KERNELS is None or not has_fast_path():
+        parts.append("not compiled")  # times are then others
+    return ", ".join(parts)
 
 
 def _cpus() -> set[int]:

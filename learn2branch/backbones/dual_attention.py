@@ -255,5 +255,7 @@ def embedding(columns: int, width: int) -> nn.Sequential:
 def candidate_part(part: Part, candidates: Tensor, pointers: Tensor) -> Part:
     """Restrict the update to candidates, which come graph by graph."""
     graph = torch.bucketize(candidates, pointers[1:], right=True)
+    if bool((graph.diff() < 0).any()):
+        raise ValueError("candidates must come graph by graph, in the order of the batch")
     sizes = torch.bincount(graph, minlength=pointers.shape[0] - 1).tolist()
     return Part(part.entries.select(candidates), sizes, part.all_sizes, candidates)

@@ -1,4 +1,8 @@
-"""Which backbones there are: name -> class. A new one is a new file and a line here."""
+"""Which backbones there are: name -> class.
+
+A new one is a new file and a line here; to be exported, also its form for one graph in
+`scripted.py`.
+"""
 
 from __future__ import annotations
 

@@ -7,7 +7,6 @@ needs nothing else. The columns are documented in docs/evaluation.md.
 from __future__ import annotations
 
 import csv
-import fcntl
 import io
 import math
 import os
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from learn2branch.errors import InputError, WorkError
+from learn2branch.runs import hold
 from solver_plugins.solve import FINISHED, Solve
 
 FILE = "results.csv"
@@ -95,13 +95,10 @@ class Results:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self._file = self.path.open("a+b")
         try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            self._file.close()
-            raise InputError(
-                f"another evaluation is writing {self.path}: wait for it, or choose another --out"
-            ) from None
-        try:
+            hold(
+                self._file,
+                f"another evaluation is writing {self.path}: wait for it, or choose another --out",
+            )
             self._repair()
             self.rows = read_results(self.path) if self.path.stat().st_size else []
         except BaseException:

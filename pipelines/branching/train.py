@@ -9,6 +9,7 @@ import json
 import math
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -99,10 +100,15 @@ def train(
     examples = {"train": len(sets[0]), "valid": len(sets[1])}
     where = Path(run) if run else _run_folder(Path(runs), settings, config, examples)
     arguments = (settings, config, where, verbosity())
-    if workers > 1 and not in_group:
-        trained: Trained = launch(_train, arguments, workers)
-    else:
-        trained = _train(*arguments)
+    try:
+        if workers > 1 and not in_group:
+            trained: Trained = launch(_train, arguments, workers)
+        else:
+            trained = _train(*arguments)
+    except BaseException:
+        with suppress(OSError):
+            where.rmdir()  # if it is still empty
+        raise
     return trained
 
 
@@ -172,7 +178,7 @@ def _run_folder(
     number = 1
     while True:
         folder = runs / (name if number == 1 else f"{name}-{number}")
-        if not folder.exists():
+        if _is_free(folder):
             return folder
         run = Run(folder)
         if not run.policy_path.exists() and run.config_path.exists():
@@ -184,6 +190,17 @@ def _run_folder(
             if same and not config.conflict_with(begun):
                 return folder
         number += 1
+
+
+def _is_free(folder: Path) -> bool:
+    """Tell whether a folder is not there yet; it is then made, so that nobody else takes it."""
+    if os.environ.get("RANK", "0") != "0":  # of those that torchrun started, one decides
+        return not folder.exists()
+    try:
+        folder.mkdir(parents=True)
+    except FileExistsError:
+        return False
+    return True
 
 
 def _train(settings: Settings, config: TrainingConfig, folder: Path, level: int) -> Trained:

@@ -42,7 +42,7 @@ from pipelines.cli import options
     help="Begin with the weights of a shipped policy (setcover, setcover-bgnn, …) or of a "
     "policy.pt; its backbone and size stay.",
 )
-@click.option("--seed", type=click.IntRange(min=0), help="Everything follows.  [default: 0]")
+@click.option("--seed", type=click.IntRange(min=0), help="Of all that is random.  [default: 0]")
 @click.option("--device", help="cpu, cuda, …  [default: cuda where there is one]")
 @click.option(
     "--workers",
@@ -126,7 +126,7 @@ def train(
     for line in show(trained):
         click.echo(line)
     click.echo(
-        f"{trained.policy}: {trained.epochs} epochs, {trained.seconds:.0f} s ({trained.stopped}), "
-        f"{trained.examples_per_second:.1f} samples/s, "
+        f"{trained.policy}: {trained.epochs} epochs in {trained.seconds:.0f} s "
+        f"(ended by: {trained.stopped}), {trained.examples_per_second:.1f} samples/s, "
         f"waited for data {100 * trained.waiting_share:.1f} % of the time"
     )

@@ -121,7 +121,7 @@ def constant_columns(graph: BipartiteGraph) -> dict[str, dict[str, float]]:
 
 
 def _is_constant(column: Tensor) -> bool:
-    return bool((column == column[0]).all())
+    return len(column) > 0 and bool((column == column[0]).all())
 
 
 def _check_same(run: Run, about: dict[str, Any]) -> None:

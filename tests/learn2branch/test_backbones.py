@@ -103,6 +103,9 @@ def test_candidates_get_the_scores_they_have_among_all(name, kernels_or_not) -> 
     batch = BipartiteGraph.batch([random_graph(5, 9, 20, seed=s) for s in range(3)])
     candidates = torch.tensor([7, 2, 10, 17, 9])  # none in the last graph
     close(model(batch, candidates), model(batch)[candidates])
+    if name.startswith("dualattn"):
+        with pytest.raises(ValueError, match="graph by graph"):
+            model(batch, candidates.flip(0))
 
 
 def test_training_on_a_batch_lowers_the_loss() -> None:

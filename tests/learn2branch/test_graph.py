@@ -34,3 +34,9 @@ def test_batches_can_be_batched_again() -> None:
 def test_an_empty_list_cannot_be_batched() -> None:
     with pytest.raises(ValueError, match="empty"):
         BipartiteGraph.batch([])
+
+
+def test_a_graph_is_on_one_device() -> None:
+    tensors = [tensor.to("meta") for tensor in random_graph(3, 4, 7).tensors()]
+    graph = BipartiteGraph(*tensors)
+    assert graph.constraint_ptr.device == graph.variable_ptr.device == tensors[0].device

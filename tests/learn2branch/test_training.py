@@ -123,6 +123,22 @@ def test_a_stopped_run_goes_on_as_if_never_stopped(
     assert figures[0] == figures[1] and result.epochs == 6
 
 
+def test_a_second_training_into_the_same_folder_is_refused_while_the_first_runs(
+    tmp_path: Path,
+) -> None:
+    refused = []
+
+    def another(progress: Progress) -> None:
+        if (progress.epoch, progress.step) == (1, 1):
+            with pytest.raises(InputError, match="another training is writing") as caught:
+                run(tmp_path)
+            refused.append(caught)
+
+    _, result = run(tmp_path, epochs=2, report=another)
+    assert len(refused) == 1 and result.epochs == 2
+    assert run(tmp_path, epochs=3)[1].epochs == 3  # nobody writes any more
+
+
 def test_more_epochs_can_be_asked_of_a_finished_run(tmp_path: Path) -> None:
     run(tmp_path / "two", epochs=2)
     longer, _ = run(tmp_path / "two", epochs=6)

@@ -11,7 +11,7 @@ import pytest
 from learn2branch import build_model, export_policy
 from learn2branch.errors import InputError
 from learn2branch.policy import shipped_policies
-from pipelines import parallel
+from pipelines import machine, parallel
 from pipelines.branching.evaluate import _failure, evaluate
 from pipelines.branching.policies import find_choice, find_choices
 from pipelines.branching.report import make_report
@@ -371,3 +371,9 @@ def test_an_instance_that_cannot_be_read_costs_its_rows_and_the_exit_code(
             main([*command, "--instances", file, "--out", str(tmp_path / str(code))])
         assert ended.value.code == code
     assert "torn.mps cannot be read by SCIP" in capsys.readouterr().out
+
+
+def test_rows_tell_times_without_compiled_code_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "not compiled" not in machine.versions()
+    monkeypatch.setattr("learn2branch.kernels.KERNELS", None)
+    assert machine.versions().endswith(", not compiled")

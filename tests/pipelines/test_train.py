@@ -119,6 +119,17 @@ def test_a_stopped_run_goes_on_with_more_time_but_not_with_another_rate(
     assert (longer.folder, longer.epochs) == (stopped.folder, 2)
 
 
+def test_two_trainings_that_begin_together_take_a_folder_each(store: Path, tmp_path: Path) -> None:
+    # A folder that another one has taken, and not yet written to.
+    (tmp_path / "runs" / "toys-bgnn-small").mkdir(parents=True)
+    trained = train(samples=store, model="bgnn", runs=tmp_path / "runs", **SMALL)
+    assert trained.folder.name == "toys-bgnn-small-2"
+    nowhere = {**SMALL, "training": replace(SMALL["training"], device="cuda:99")}
+    with pytest.raises(InputError, match="no device"):
+        train(samples=store, runs=tmp_path / "runs", **nowhere)
+    assert not (tmp_path / "runs" / "toys-dualattn-small").exists()  # it took none in vain
+
+
 def test_a_run_does_not_go_on_with_other_samples_or_targets(store: Path, tmp_path: Path) -> None:
     begun = TrainingConfig(epochs=1, batch_size=16, lr=5e-3)
     first = train(samples=store, model="bgnn", size="small", training=begun, runs=tmp_path)
