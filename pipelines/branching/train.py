@@ -106,8 +106,9 @@ def train(
         else:
             trained = _train(*arguments)
     except BaseException:
-        with suppress(OSError):
-            where.rmdir()  # if it is still empty
+        if run is None:
+            with suppress(OSError):
+                where.rmdir()  # if it is still empty
         raise
     return trained
 

@@ -128,6 +128,11 @@ def test_two_trainings_that_begin_together_take_a_folder_each(store: Path, tmp_p
     with pytest.raises(InputError, match="no device"):
         train(samples=store, runs=tmp_path / "runs", **nowhere)
     assert not (tmp_path / "runs" / "toys-dualattn-small").exists()  # it took none in vain
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    with pytest.raises(InputError, match="no device"):
+        train(samples=store, run=mine, **nowhere)
+    assert mine.exists()  # a folder that was named is not ours to remove
 
 
 def test_a_run_does_not_go_on_with_other_samples_or_targets(store: Path, tmp_path: Path) -> None:
